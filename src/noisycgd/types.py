@@ -1,0 +1,272 @@
+"""The frozen vocabulary shared by every room; names follow THEORY section 0."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike, NDArray
+
+
+class Adjacency(StrEnum):
+    """Which data sets count as neighbours."""
+
+    REPLACE_ONE = "replace-one"
+    ADD_REMOVE = "add-remove"
+
+
+class ThreatModel(StrEnum):
+    """What the adversary sees."""
+
+    FINAL_MODEL = "final-model"
+    ALL_ITERATES = "all-iterates"
+
+
+class Order(StrEnum):
+    """How records came into their batches (THEORY section 1)."""
+
+    PERMUTED = "permuted"
+    """One uniformly random permutation, drawn from the operating system: the guarantee is an average."""
+    GIVEN = "given"
+    """The order given, or one fixed by a user's seed: the guarantee is that of the worst position."""
+
+
+class Status(StrEnum):
+    """What a printed epsilon is worth."""
+
+    PROVED = "proved"
+    """Every condition of the theorem was enforced."""
+    CONDITIONAL = "conditional"
+    """Holds if a stated condition, which the software could not check, is true."""
+    UNPROVEN = "unproven"
+    """A condition is known to fail, or its proof is missing: a number for comparison only."""
+    VOID = "void"
+    """No privacy at all: noise was made predictable for a test."""
+
+
+class PrivacyProfile(Protocol):
+    """A mechanism's privacy in full: delta as a function of epsilon, and back."""
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter that bounds the whole profile."""
+
+    def delta(self, epsilon: ArrayLike) -> Any:
+        """Smallest proved delta at each epsilon >= 0."""
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest proved epsilon at a delta in (0, 1)."""
+
+    def tradeoff(self, fpr: ArrayLike) -> Any:
+        """Least false-negative rate of a membership test with false-positive rate `fpr`."""
+
+
+@dataclass(frozen=True, slots=True)
+class EpsilonDelta:
+    """Target: (epsilon, delta)-DP."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class GaussianMu:
+    """Target: mu-GDP at the worst position; `delta` is where epsilon is stated."""
+
+    mu: float
+    delta: float
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseMultiplier:
+    """Target: a given noise multiplier (raw noise std is `value * C / b`); `delta` is where epsilon is stated."""
+
+    value: float
+    delta: float
+
+
+Target = EpsilonDelta | GaussianMu | NoiseMultiplier
+
+
+@dataclass(frozen=True, slots=True)
+class LossCertificate:
+    """What is proved of one record's loss h as a function of its logits (THEORY section 2).
+
+    Attributes
+    ----------
+    loss : str
+        Name of the loss.
+    gradient_bound : float
+        L_h >= sup ||dh/dz||.
+    smoothness : float
+        beta_h, a Lipschitz constant of dh/dz.
+    convex : bool
+        Whether the (clipped) residual is the gradient of a convex function.
+    reference : str
+        Where the proof stands.
+    """
+
+    loss: str
+    gradient_bound: float
+    smoothness: float
+    convex: bool
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the theorem, and how it was made true."""
+
+    name: str
+    requirement: str
+    enforced: str
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """All that a training loop needs, fixed before it sees a record.
+
+    Attributes
+    ----------
+    n_records, batch_size, batches_per_epoch, epochs : int
+        n, b, k = ceil(n / b), E.
+    learning_rates : ndarray of shape (T,)
+        eta_t of each step, T = k E.
+    contractions : ndarray of shape (T,)
+        c_t of each step.
+    l2 : float
+        Coefficient lambda of (lambda / 2) ||theta||^2.
+    noise_multiplier : float
+        nm; the raw noise standard deviation of a step is nm C / b.
+    gradient_bound : float
+        C = rho L_h, bound on the norm of one record's gradient.
+    feature_norm : float
+        rho, public bound on ||phi(x)||.
+    smoothness : float
+        beta = rho^2 beta_h + l2, of one record's loss.
+    learning_rate_cap : float
+        2 / (beta + l2), up to which a step contracts by 1 - eta l2.
+    certificate : LossCertificate
+        What is proved of the loss.
+    order : Order
+        Whether the guarantee averages over positions.
+    profile : PrivacyProfile
+        The released model's privacy.
+    delta : float
+        Where epsilon is stated.
+    epsilon : float
+        The stated epsilon.
+    status : Status
+        `proved` or `unproven`.
+    logit_noise : float
+        Standard deviation of the noise in one released logit at ||phi|| = rho.
+    reasons : tuple of str
+        Why the status is not `proved`; empty if it is.
+    """
+
+    n_records: int
+    batch_size: int
+    batches_per_epoch: int
+    epochs: int
+    learning_rates: NDArray[np.float64]
+    contractions: NDArray[np.float64]
+    l2: float
+    noise_multiplier: float
+    gradient_bound: float
+    feature_norm: float
+    smoothness: float
+    learning_rate_cap: float
+    certificate: LossCertificate
+    order: Order
+    profile: PrivacyProfile
+    delta: float
+    epsilon: float
+    status: Status
+    logit_noise: float
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        """T = k E."""
+        return self.batches_per_epoch * self.epochs
+
+    @property
+    def noise_std(self) -> float:
+        """Raw noise standard deviation of one step, nm C / b."""
+        return self.noise_multiplier * self.gradient_bound / self.batch_size
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What a released model promises, to whom, and how each condition was made true."""
+
+    epsilon: float
+    delta: float
+    mu: float
+    status: Status
+    adjacency: Adjacency
+    threat_model: ThreatModel
+    mechanism: str
+    order: Order
+    n_records: int
+    batch_size: int
+    epochs: int
+    noise_multiplier: float
+    gradient_bound: float
+    conditions: tuple[Condition, ...]
+    assumptions: tuple[str, ...] = ()
+    assumed_public: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    position_mus: tuple[float, ...] = field(default=(), repr=False)
+    position_weights: tuple[float, ...] = field(default=(), repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; `from_dict` reads them back."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Guarantee:
+        """Inverse of `to_dict`; raises KeyError, TypeError or ValueError on anything else."""
+        fields = dict(values)
+        fields["status"] = Status(fields["status"])
+        fields["adjacency"] = Adjacency(fields["adjacency"])
+        fields["threat_model"] = ThreatModel(fields["threat_model"])
+        fields["order"] = Order(fields["order"])
+        fields["conditions"] = tuple(Condition(**c) for c in fields["conditions"])
+        for name in ("epsilon", "delta", "mu", "noise_multiplier", "gradient_bound"):
+            fields[name] = float(fields[name])
+        for name in ("assumptions", "assumed_public", "reasons"):
+            fields[name] = tuple(str(v) for v in fields[name])
+        for name in ("position_mus", "position_weights"):
+            fields[name] = tuple(float(v) for v in fields[name])
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        order = {
+            Order.PERMUTED: "averaged over one secretly drawn permutation",
+            Order.GIVEN: "worst position of a record in the given order",
+        }[self.order]
+        head = {
+            Status.PROVED: "PROVED",
+            Status.CONDITIONAL: "CONDITIONAL: holds only if the assumptions below are true",
+            Status.UNPROVEN: "UNPROVEN: a number for comparison, not a guarantee",
+            Status.VOID: "VOID: no privacy at all",
+        }[self.status]
+        lines = [
+            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy — {head}",
+            f"  adjacency      {self.adjacency}: the number of records ({self.n_records}) is public",
+            f"  threat model   {self.threat_model}: the adversary sees the final parameters only",
+            f"  mechanism      {self.mechanism}, {self.epochs} epochs, batches of {self.batch_size}, "
+            f"noise multiplier {self.noise_multiplier:.6g}",
+            f"  accounting     {order}; {self.mu:.6g}-GDP at the worst position",
+        ]
+        lines += [f"  why not proved {reason}" for reason in self.reasons]
+        lines.append("  conditions")
+        lines += [f"    - {c.name}: {c.requirement} — {c.enforced}" for c in self.conditions]
+        for title, items in (("assumed", self.assumptions), ("assumed public", self.assumed_public)):
+            if items:
+                lines += [f"  {title}"] + [f"    - {item}" for item in items]
+        return "\n".join(lines)
