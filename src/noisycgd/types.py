@@ -153,6 +153,8 @@ class Plan:
         What is proved of the loss.
     order : Order
         Whether the guarantee averages over positions.
+    position_multipliers : ndarray of shape (k,)
+        mu_j nm / 2 of a record in batch j.
     profile : PrivacyProfile
         The released model's privacy.
     delta : float
@@ -181,6 +183,7 @@ class Plan:
     learning_rate_cap: float
     certificate: LossCertificate
     order: Order
+    position_multipliers: NDArray[np.float64]
     profile: PrivacyProfile
     delta: float
     epsilon: float
@@ -246,7 +249,7 @@ class Guarantee:
 
     def __str__(self) -> str:
         order = {
-            Order.PERMUTED: "averaged over one secretly drawn permutation",
+            Order.PERMUTED: "averaged over one random permutation",
             Order.GIVEN: "worst position of a record in the given order",
         }[self.order]
         head = {

@@ -1,1 +1,30 @@
+"""Privacy accounting of the hidden-state mechanism, in float64 and log space, rounding towards more epsilon.
 
+A schedule gives one multiplier per batch position (`constant_multipliers`, `multipliers`); a noise multiplier and the
+order of the records turn them into a privacy profile (`hidden_state_profile`), an object with `delta(epsilon)`,
+`epsilon(delta)` and `tradeoff(fpr)`; `calibrate_noise` inverts a target. The room needs NumPy and SciPy alone.
+"""
+
+from noisycgd.accounting.calibration import calibrate_noise
+from noisycgd.accounting.gaussian import gaussian_mu, log_delta
+from noisycgd.accounting.hidden_state import (
+    batch_weights,
+    composition_mu,
+    constant_multipliers,
+    hidden_state_profile,
+    multipliers,
+)
+from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
+
+__all__ = [
+    "GaussianProfile",
+    "MixtureProfile",
+    "batch_weights",
+    "calibrate_noise",
+    "composition_mu",
+    "constant_multipliers",
+    "gaussian_mu",
+    "hidden_state_profile",
+    "log_delta",
+    "multipliers",
+]

@@ -1,0 +1,83 @@
+"""Fixed disjoint batches: permuted once, equal in size but for a short last one, laid out for one scan per epoch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from noisycgd.data.bounds import RowBounds
+from noisycgd.features.gates import GatedFeatures
+
+
+@dataclass(frozen=True, eq=False)
+class FixedBatches:
+    """Bounded rows in k batches of b; a short last batch is filled up with zero rows, whose gradient is zero.
+
+    Attributes
+    ----------
+    rows : ndarray of shape (k, b, d), float32
+    patterns : ndarray of shape (k, b, M), int8
+        Gates of each row before weighting.
+    targets : ndarray of shape (k, b)
+        Class indices (int32) or values (float32).
+    scales : ndarray of shape (k, b), float32
+        rho / ||phi(x)|| >= 1 of each record (1 for zero rows); losses with a clip use it.
+    """
+
+    rows: NDArray[np.float32]
+    patterns: NDArray[np.int8]
+    targets: NDArray[Any]
+    scales: NDArray[np.float32]
+
+
+def make_batches(
+    rows: Any,
+    targets: NDArray[Any],
+    order: NDArray[np.int64] | None,
+    batch_size: int,
+    bounds: RowBounds,
+    features: GatedFeatures,
+) -> FixedBatches:
+    """Bound the rows, compute their gates and lay both out in batches, in one pass over `rows`.
+
+    Parameters
+    ----------
+    rows : array of shape (n, d)
+        Unbounded rows, any real dtype.
+    targets : ndarray of shape (n,)
+        Class indices or values.
+    order : ndarray of shape (n,) or None
+        Row of each slot; None keeps the order given.
+    batch_size : int
+        b <= n.
+    bounds, features : RowBounds, GatedFeatures
+        The public maps of one row.
+    """
+    n, b = rows.shape[0], batch_size
+    k = math.ceil(n / b)
+    d = bounds.width(rows.shape[1])
+    x = np.zeros((k * b, d), np.float32)
+    patterns = np.zeros((k * b, features.n_gates), np.int8)
+    scales = np.ones(k * b, np.float32)
+    rho, levels = features.feature_norm(bounds.row_norm), features.levels.astype(np.float64)
+    slot = np.arange(n) if order is None else _inverse(order)
+    for part, bounded in bounds.chunks(rows):
+        where = slot[part]
+        gates = features.patterns(bounded)
+        x[where], patterns[where] = bounded, gates
+        norm = np.linalg.norm(bounded, axis=1) * np.sqrt((gates * levels) ** 2 @ np.ones(len(levels)))
+        # A zero row, or one with no open gate, has no gradient: any scale would do.
+        scales[where] = np.maximum(1.0, rho / np.where(norm > 0, norm, rho))
+    y = np.zeros(k * b, targets.dtype)
+    y[slot] = targets
+    return FixedBatches(x.reshape(k, b, d), patterns.reshape(k, b, -1), y.reshape(k, b), scales.reshape(k, b))
+
+
+def _inverse(permutation: NDArray[np.int64]) -> NDArray[np.int64]:
+    inverse = np.empty_like(permutation)
+    inverse[permutation] = np.arange(len(permutation))
+    return inverse

@@ -1,0 +1,79 @@
+"""Docstring blocks of the estimators, so that each shared parameter is described once."""
+
+from __future__ import annotations
+
+import inspect
+from string import Template
+from typing import TypeVar
+
+T = TypeVar("T")
+
+PARAMETERS = {
+    "classifier": """    loss : str, default "margin_softmax"
+        "margin_softmax", "envelope_softmax", "norm_clipped_softmax" or "logistic", see `noisycgd.losses`. Norm
+        clipping has no proved guarantee for three or more classes; `logistic` is for two.
+    margin : float or "auto", default "auto"
+        Margin of `margin_softmax` in logits; "auto" is 3 standard deviations of a released logit's noise.
+    classes : array-like or None, default None
+        All labels that may occur. None reads them off the training labels and lists that as assumed public.
+""",
+    "shared": """    epsilon, delta : float, default 1.0 and 1e-5
+        The target; delta should stay below 1/n.
+    mu, noise_multiplier : float or None, default None
+        Other targets in place of epsilon: mu-GDP at the worst position, or the noise multiplier itself.
+    epochs : int, default 200
+        Passes over the data.
+    batch_size : int or "auto", default "auto"
+        Records per batch; "auto" follows from the number of records alone.
+    learning_rate : float or "auto", default "auto"
+        Peak learning rate; "auto" is 0.97 of the largest that the guarantee admits.
+    schedule : {"linear", "constant", "cosine"} or array, default "linear"
+        Course of the learning rate, or factors in (0, 1] per step or per epoch.
+    l2 : float, default 0.0
+        Coefficient of (l2/2) ||theta||^2; the guarantee needs none.
+    clipping_norm : float or "auto", default "auto"
+        Bound C on a record's gradient, for losses that clip.
+    row_norm : float, default 1.0
+        R, public bound on the norm of a row.
+    row_bounding : {"normalize", "clip"}, default "normalize"
+        Scale every row to norm R, or only longer ones.
+    center_rows : bool, default False
+        Subtract each row's own mean first; it helps images.
+    bias : float, default 0.0
+        Value of a constant feature; 0 adds none.
+    column_bounds : (low, high), array of shape (d, 2) or None, default None
+        Public bounds of the columns, which are then clipped to them and scaled to [-1, 1].
+    batch_order : {"permuted", "given"}, default "permuted"
+        Permute the records once, in secret, or use them in the order given at a higher epsilon.
+    allow_unproven : bool, default False
+        Train even where the guarantee is not proved, and label it `unproven`.
+    random_state : int, RandomState or None, default None
+        Seeds the public hyperplanes only. Noise and permutation come from the operating system.
+    verbose : bool, default False
+        Show a progress bar on a terminal.
+""",
+    "attributes": """    guarantee_ : Guarantee
+        What is promised, to whom, and how each condition was enforced.
+    weights_ : ndarray of shape (d, M q), float32
+        The released parameters.
+    features_, bounds_ : GatedFeatures, RowBounds
+        The public maps from a row to its features.
+    plan_ : Plan
+        Learning rates, noise and batches, fixed before any record was read.
+    permutation_ : ndarray of shape (n,) or None
+        The order in which records were put into batches.
+    n_features_in_ : int
+        Columns of X.
+    feature_names_in_ : ndarray of shape (d,)
+        Names of the columns, if X had any.
+""",
+}
+
+
+def documented(cls: type[T]) -> type[T]:
+    """Fill `$classifier`, `$shared` and `$attributes` in the docstring of `cls`."""
+    blocks = {name: text.strip() for name, text in PARAMETERS.items()}
+    cls.__doc__ = Template(inspect.getdoc(cls) or "").substitute(
+        {name: inspect.cleandoc("    " + text) for name, text in blocks.items()}
+    )
+    return cls

@@ -1,0 +1,61 @@
+"""Progress of long work: steps and time, never a number that depends on private data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+# A fit that is over sooner needs no bar.
+QUIET_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def epoch_progress(epochs: int, *, enabled: bool) -> Iterator[Callable[[int], None] | None]:
+    """Yield a callback for finished epochs that drives a bar on standard error with the time left.
+
+    The bar appears once the work has lasted a second, and disappears when it ends; without a terminal nothing shows.
+    """
+    if not enabled:
+        yield None
+        return
+    import time
+
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("epochs ·"),
+        TimeElapsedColumn(),
+        TextColumn("elapsed ·"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+    task = bar.add_task("training", total=epochs)
+    started = time.monotonic()
+    shown = False
+
+    def on_epoch(done: int) -> None:
+        nonlocal shown
+        if not shown and time.monotonic() - started > QUIET_SECONDS:
+            bar.start()
+            shown = True
+        bar.update(task, completed=done)
+
+    try:
+        yield on_epoch
+    finally:
+        bar.stop()

@@ -1,0 +1,70 @@
+"""NoisyCGD: noisy cyclic gradient descent over fixed disjoint batches (paper, section 2.2; THEORY section 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from noisycgd.data.batches import FixedBatches
+from noisycgd.losses import Loss
+from noisycgd.training.kernel import StepBatch, run_epoch
+from noisycgd.training.noise import Randomness
+from noisycgd.types import Plan
+
+
+def train_cyclic(
+    batches: FixedBatches,
+    levels: NDArray[np.float32],
+    loss: Loss,
+    plan: Plan,
+    n_outputs: int,
+    randomness: Randomness,
+    on_epoch: Callable[[int], None] | None = None,
+) -> NDArray[np.float32]:
+    """Run the plan from the zero model and return the last iterate; no other iterate leaves this function.
+
+    Parameters
+    ----------
+    batches : FixedBatches
+        k batches of b bounded rows.
+    levels : ndarray of shape (M,)
+        Weight of each gate.
+    loss : Loss
+        The certified loss.
+    plan : Plan
+        Learning rates, l2, noise; fixed before any record was seen.
+    n_outputs : int
+        q.
+    randomness : Randomness
+        Gives each epoch its own noise key, so that no single 64-bit key covers the run.
+    on_epoch : callable, optional
+        Called with the number of finished epochs, for a progress bar. It sees no number that depends on data.
+
+    Returns
+    -------
+    ndarray of shape (d, M q), float32
+    """
+    k, _, d = batches.rows.shape
+    rates = plan.learning_rates.reshape(plan.epochs, k).astype(np.float32)
+    epoch = StepBatch(
+        rows=jnp.asarray(batches.rows),
+        patterns=jnp.asarray(batches.patterns),
+        targets=jnp.asarray(batches.targets),
+        scales=jnp.asarray(batches.scales),
+        learning_rate=jnp.asarray(rates[0]),
+        position=jnp.arange(k, dtype=jnp.int32),
+    )
+    weights = jnp.zeros((d, len(levels) * n_outputs), jnp.float32)
+    gate_levels = jnp.asarray(levels)
+    l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
+    for e in range(plan.epochs):
+        epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
+        weights = run_epoch(weights, epoch, gate_levels, loss, l2, noise_std, randomness.key())
+        # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
+        weights.block_until_ready()
+        if on_epoch is not None:
+            on_epoch(e + 1)
+    return np.array(weights)

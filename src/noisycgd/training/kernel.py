@@ -1,0 +1,64 @@
+"""The gated-linear kernel: one step of noisy gradient descent is two products, an epilogue and one noise draw.
+
+A record's gradient is phi(x) (x) r with phi(x) = [g_1(x) x, ..., g_M(x) x] and residual r = dh/dz, so its norm is
+||phi(x)|| ||r|| and is bounded by the loss and the rows alone: no per-record gradient is ever formed, none is clipped.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+
+from noisycgd.losses import Loss
+
+
+class StepBatch(NamedTuple):
+    """What one step reads; with a leading axis k, what one epoch scans over."""
+
+    rows: jax.Array  # (b, d)
+    patterns: jax.Array  # (b, M) int8
+    targets: jax.Array  # (b,)
+    scales: jax.Array  # (b,)
+    learning_rate: jax.Array  # ()
+    position: jax.Array  # () int32, the batch's place in its epoch
+
+
+def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Loss) -> jax.Array:
+    """(d, M q) weights -> (d, M q) sum over the batch of the records' gradients (THEORY section 3).
+
+    Gates are applied by reshape, multiply and sum: XLA fuses these into one pass beside the products, which an
+    einsum over the same axes would turn into many small products.
+    """
+    b, M = batch.patterns.shape
+    gates = batch.patterns.astype(weights.dtype) * levels
+    logits = ((batch.rows @ weights).reshape(b, M, -1) * gates[:, :, None]).sum(axis=1)
+    residual = loss.residual(logits, batch.targets, batch.scales)
+    product: jax.Array = batch.rows.T @ (gates[:, :, None] * residual[:, None, :]).reshape(b, -1)
+    return product
+
+
+@partial(jax.jit, donate_argnums=0)
+def run_epoch(
+    weights: jax.Array,
+    batches: StepBatch,
+    levels: jax.Array,
+    loss: Loss,
+    l2: jax.Array,
+    noise_std: jax.Array,
+    key: jax.Array,
+) -> jax.Array:
+    """One pass over the k fixed batches: theta <- theta - eta (sum / b + l2 theta + noise_std Z) (THEORY section 0).
+
+    The divisor is the nominal b, also for a batch filled up with zero rows.
+    """
+    nominal = batches.rows.shape[1]
+
+    def step(theta: jax.Array, batch: StepBatch) -> tuple[jax.Array, None]:
+        noise = jax.random.normal(jax.random.fold_in(key, batch.position), theta.shape, theta.dtype)
+        gradient = summed_gradient(theta, batch, levels, loss) / nominal
+        return theta - batch.learning_rate * (gradient + l2 * theta + noise_std * noise), None
+
+    last: jax.Array = jax.lax.scan(step, weights, batches)[0]
+    return last
