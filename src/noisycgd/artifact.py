@@ -120,7 +120,7 @@ def write_model(
     try:
         # A link must keep pointing at the folder, so the folder is what gets replaced.
         target = folder.resolve()
-        _check_replaceable(target)
+        check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
         _replace_folder(target, files)
     except OSError as error:
@@ -239,7 +239,8 @@ def _checksum(document: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(document, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
 
-def _check_replaceable(target: Path) -> None:
+def check_replaceable(target: Path) -> None:
+    """Raise ModelFileError unless a model may be written to `target`: new, empty, or itself a model."""
     requirement = "new, an empty folder or a noisycgd model"
     way_out = "Choose another path, or move what is there."
     if Path.cwd().is_relative_to(target):

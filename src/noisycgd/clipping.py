@@ -125,7 +125,7 @@ class _Search(NamedTuple):
     high: Array
     pull: Array
     done: Array
-    count: Array
+    steps: Array
 
 
 class _Solution(NamedTuple):
@@ -144,7 +144,7 @@ class _Solution(NamedTuple):
 
 
 def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
-    """Root of (2) by Newton's method, kept in a bracket that each evaluation shrinks."""
+    """Root of (2), or 0 where none is positive, by Newton's method in a bracket that each evaluation shrinks."""
     others = ~_is_label(logits, labels)
     top = jnp.max(logits, axis=-1, where=others, initial=-jnp.inf)
     lead = top - jnp.sum(jnp.where(others, 0, logits), axis=-1)
@@ -179,7 +179,7 @@ def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
         return value, jnp.where(defined, jnp.minimum(step, -other), step)
 
     def running(state: _Search) -> Array:
-        return (state.count < _MOST_STEPS) & jnp.any(~state.done)
+        return (state.steps < _MOST_STEPS) & jnp.any(~state.done)
 
     def advance(state: _Search) -> _Search:
         value, step = newton(state.pull)
@@ -190,12 +190,12 @@ def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
         # A row that has converged rests: rounding could throw it out of its bracket.
         pull = jnp.where(state.done, state.pull, target)
         done = state.done | (jnp.abs(pull - state.pull) <= tolerance * (1 + pull))
-        return _Search(low, high, pull, done, state.count + 1)
+        return _Search(low, high, pull, done, state.steps + 1)
 
     # (2) asks for 2 a - D <= A <= log(S / c), and S <= q.
     high = jnp.maximum((lead + math.log(logits.shape[-1]) - jnp.log(c)) / 2, 0)
     low = jnp.zeros_like(high)
-    start = _Search(low, high, low, newton(low)[0] >= 0, jnp.zeros((), jnp.int32))
+    start = _Search(low, high, low, high < 0, jnp.zeros((), jnp.int32))
     pull = jax.lax.while_loop(running, advance, start).pull
     return _Solution(*shape(pull), pull, lead, c)
 

@@ -7,14 +7,18 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import UnprovenGuaranteeError, check_integer, check_real, message, refuse
 from noisycgd.accounting import (
+    GaussianProfile,
     batch_weights,
     calibrate_noise,
+    composition_mu,
     constant_multipliers,
     hidden_state_profile,
     multipliers,
@@ -27,6 +31,7 @@ from noisycgd.types import (
     NoiseMultiplier,
     Order,
     Plan,
+    PrivacyProfile,
     Status,
     Target,
 )
@@ -37,8 +42,40 @@ AUTO_PEAK = 0.97
 _ALLOW = "allow_unproven=True trains all the same and labels the number `unproven`."
 
 
+@dataclass(frozen=True, eq=False)
+class Account:
+    """Privacy of a NoisyCGD run that was planned elsewhere.
+
+    Attributes
+    ----------
+    epsilon, delta : float
+        The stated guarantee under replace-one adjacency when only the final model is released.
+    noise_multiplier : float
+        nm, given or calibrated.
+    profile : PrivacyProfile
+        The whole profile.
+    position_mus : ndarray of shape (k,)
+        mu of a record in each batch; the largest is the worst position's.
+    composition : PrivacyProfile
+        What holds if every step is published: always valid, for comparison.
+    status : Status
+        `proved`, or `conditional` if the learning rates could not be checked.
+    conditions : tuple of str
+        What is taken as true of the run.
+    """
+
+    epsilon: float
+    delta: float
+    noise_multiplier: float
+    profile: PrivacyProfile
+    position_mus: NDArray[np.float64]
+    composition: PrivacyProfile
+    status: Status
+    conditions: tuple[str, ...]
+
+
 def auto_batch_size(n_records: int) -> int:
-    """Batch size b as a function of n alone."""
+    """Batch size b = 4 sqrt(n) as a function of n alone: about sqrt(n) / 4 batches an epoch, 980 records at 60 000."""
     return max(1, min(n_records, round(math.sqrt(n_records) * 4)))
 
 
@@ -136,11 +173,7 @@ def plan_noisy_cgd(
         _refuse_unproven(certificate, rates.max(), beta, l2)
     contractions = _contractions(rates, beta, l2, claim=bool(reasons))
 
-    if np.ptp(rates) == 0:
-        slack = l2 * rates[0] if contractions[0] == abs(1 - l2 * rates[0]) else 1 - contractions[0]
-        position_multipliers = constant_multipliers(k, E, slack)
-    else:
-        position_multipliers = multipliers(rates, contractions, k)
+    position_multipliers = _position_multipliers(rates, contractions, l2, k, E)
     weights = batch_weights(n, b)
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
@@ -170,6 +203,88 @@ def plan_noisy_cgd(
     )
 
 
+def account_noisy_cgd(
+    *,
+    n_records: int,
+    batch_size: int,
+    epochs: int,
+    target: Target,
+    learning_rate: float = 1.0,
+    schedule: str | ArrayLike = "constant",
+    l2: float = 0.0,
+    smoothness: float | None = None,
+    order: Order = Order.PERMUTED,
+) -> Account:
+    """Account for a NoisyCGD run that somebody else planned, or calibrate its noise (THEORY section 1).
+
+    Parameters
+    ----------
+    smoothness : float or None
+        beta of one record's loss *including* l2. Without it the admissibility of the learning rates cannot be
+        checked and the answer's status is `conditional`.
+
+    The other parameters are those of `plan_noisy_cgd`.
+
+    Raises
+    ------
+    UnprovenGuaranteeError
+        If a learning rate exceeds 2 / smoothness.
+    ParameterError, ParameterTypeError
+        If a parameter breaks its requirement.
+    """
+    target = check_target(target)
+    n, E = check_integer("records", n_records), check_integer("epochs", epochs)
+    b = check_integer("batch_size", batch_size)
+    if b > n:
+        refuse("batch_size", f"at most the number of records ({n})", b, "Lower it.")
+    l2 = check_real("l2", l2, low=0)
+    peak = check_real("learning_rate", learning_rate, low=0, open_low=True)
+    k = math.ceil(n / b)
+    # A constant schedule has a closed form, so that a million epochs need no array of steps.
+    constant = isinstance(schedule, str) and schedule == "constant"
+    rates = peak * (np.ones(1) if constant else schedule_factors(schedule, k * E, E))
+    if smoothness is None:
+        status, beta = Status.CONDITIONAL, 2 / rates.max() - l2
+        if beta < l2:
+            refuse("learning_rate", f"at most 1/l2 = {1 / l2:.6g}", peak, "Lower it, or lower l2.")
+        condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (not checked; state it with --smoothness)"
+    else:
+        status, beta = Status.PROVED, check_real("smoothness", smoothness, low=l2, open_low=l2 == 0)
+        if rates.max() > 2 / beta:
+            _refuse_rate(rates.max(), beta, l2, "")
+        condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (as stated)"
+    contractions = _contractions(rates, beta, l2, claim=False)
+    position_multipliers = _position_multipliers(rates, contractions, l2, k, E)
+    weights = batch_weights(n, b)
+    nm = calibrate_noise(position_multipliers, target, order, weights)
+    profile = hidden_state_profile(position_multipliers, nm, order, weights)
+    return Account(
+        epsilon=profile.epsilon(target.delta),
+        delta=target.delta,
+        noise_multiplier=nm,
+        profile=profile,
+        position_mus=2 * position_multipliers / nm,
+        composition=GaussianProfile(composition_mu(E, nm)),
+        status=status,
+        conditions=(
+            "each record's loss is convex",
+            condition,
+            "gradients of two records differ by at most 2C; noise of standard deviation nm C / b is added to each step",
+            "batches, their order and the start do not depend on record values; only the last iterate is released",
+        ),
+    )
+
+
+def _position_multipliers(
+    rates: NDArray[np.float64], contractions: NDArray[np.float64], l2: float, k: int, E: int
+) -> NDArray[np.float64]:
+    if np.ptp(rates) == 0:
+        # eta l2 itself where it is what contracts: 1 - c would lose its digits.
+        eta_l2 = l2 * rates[0] if contractions[0] == abs(1 - l2 * rates[0]) else 1 - contractions[0]
+        return constant_multipliers(k, E, float(eta_l2))
+    return multipliers(rates, contractions, k)
+
+
 def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[np.float64]) -> float:
     if learning_rate == "auto":
         return AUTO_PEAK * 2 / (beta + l2) / float(factors.max())
@@ -177,7 +292,7 @@ def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[n
     return check_real("learning_rate", learning_rate, low=0, open_low=True, way_out=way_out)
 
 
-def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: float, l2: float) -> None:
+def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: float, l2: float) -> NoReturn:
     if not certificate.convex:
         raise UnprovenGuaranteeError(
             message(
@@ -187,12 +302,16 @@ def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: fl
                 f'Use loss="margin_softmax" or loss="envelope_softmax"; {_ALLOW}',
             )
         )
+    _refuse_rate(largest_rate, beta, l2, f' Or use learning_rate="auto"; {_ALLOW}')
+
+
+def _refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoReturn:
     raise UnprovenGuaranteeError(
         message(
             "learning_rate",
             f"at most {2 / beta:.6g} (= 2/beta, beta = {beta:.6g}) for the hidden-state guarantee",
             f"{largest_rate:.6g}",
-            f'Lower it, or use learning_rate="auto" ({AUTO_PEAK * 2 / (beta + l2):.6g} here); {_ALLOW}',
+            f"Lower it; {AUTO_PEAK * 2 / (beta + l2):.6g} is a good choice.{more}",
         )
     )
 

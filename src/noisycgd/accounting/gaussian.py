@@ -83,10 +83,10 @@ def _moderate_log_delta(mu: Array, u: Array) -> Array:
     # (there u >= -1/2) sixteen nodes integrate it to double precision.
     close = (mu <= 1.0) | (u >= mu)
     if close.all():
-        exact = log_phi(u) + np.log(_mills_difference(mu, u))
+        exact = log_phi(u) + _log_mills_difference(mu, u)
     else:
         exact = np.empty_like(u)
-        exact[close] = log_phi(u[close]) + np.log(_mills_difference(mu[close], u[close]))
+        exact[close] = log_phi(u[close]) + _log_mills_difference(mu[close], u[close])
         right = ~close & (u >= 0)
         exact[right] = log_phi(u[right]) + np.log(mills(u[right]) - mills(u[right] + mu[right]))
         left = ~close & (u < 0)
@@ -95,20 +95,21 @@ def _moderate_log_delta(mu: Array, u: Array) -> Array:
     return np.asarray(np.minimum(exact + rounding, 0.0))
 
 
-def _mills_difference(mu: Array, u: Array) -> Array:
-    """M(u) - M(u + mu) as the integral of J(t) = -M'(t) = 1 - t M(t)."""
+def _log_mills_difference(mu: Array, u: Array) -> Array:
+    """log(M(u) - M(u + mu)), the integral of J(t) = -M'(t) = 1 - t M(t)."""
     t = u[..., None] + mu[..., None] * _NODES
     integrand = 1.0 - t * mills(t)
     late = t > _SERIES_FROM
     if late.any():
         inverse_square = 1.0 / np.square(t[late])
         integrand[late] = inverse_square * np.polyval(_SERIES, inverse_square)
-    return np.asarray(mu * (integrand @ _NODE_WEIGHTS))
+    # Not the log of the product, which may underflow.
+    return np.asarray(np.log(mu) + np.log(integrand @ _NODE_WEIGHTS))
 
 
 def band(log_target: float) -> float:
     """Width, in log delta, within which `private_root` accepts a point; above the rounding of a logarithm."""
-    return 2.0**-44 * (1.0 - log_target)
+    return 2.0**-47 * (1.0 - log_target)
 
 
 def private_root(
@@ -148,11 +149,12 @@ def private_root(
         probit = -float(ndtri_exp(log_value))
         probit_slope = -slope * float(mills(probit))
         following = x + (aim - probit) / probit_slope if 0.0 < probit_slope < math.inf else math.nan
-        if abs(following - x) <= 2.0**-51 * x or private - violating <= 2.0**-51 * private:
-            if met or private - violating <= 2.0**-51 * private:
-                return private
-            following, nudge = min(x * (1.0 + nudge), private), 2.0 * nudge
-        elif not violating < following < private:
+        if private - violating <= 2.0**-51 * private:
+            return private
+        if abs(following - x) <= 2.0**-51 * x:
+            # Newton has come to rest outside the band: cross to the other side, or recover from a poor slope.
+            following, nudge = x * (1.0 - nudge if met else 1.0 + nudge), 2.0 * nudge
+        if not violating < following < private:
             following = math.sqrt(violating) * math.sqrt(private) if violating > 0 else private / 16.0
         x = following
     return private

@@ -221,7 +221,7 @@ def hidden_state_profile(
     """
     noise = check_real("noise_multiplier", noise_multiplier, low=0.0, open_low=True)
     mus = 2.0 * check_vector("multipliers", multipliers) / noise
-    if check_choice("order", order, tuple(Order)) == Order.GIVEN:
+    if check_choice("order", order, [o.value for o in Order]) == Order.GIVEN:
         return GaussianProfile(float(mus.max()))
     if weights is None:
         weights = np.full(mus.size, 1.0 / mus.size)

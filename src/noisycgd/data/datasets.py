@@ -1,7 +1,4 @@
-"""Named public data sets: from the user's folder, a system package, or the official mirror.
-
-Nothing here unpickles, and nothing is extracted to disk.
-"""
+"""Named public data sets: from the user's folder, a system package, or the official mirror; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -203,7 +200,8 @@ def _missing(info: DatasetInfo, got: str) -> NoReturn:
     names = ", ".join(file.name for file in info.files)
     way_out = f"Put them into a folder and name it with --data-dir (data_dir=) or {ENVIRONMENT_VARIABLE}."
     # Not through `message`, which would shorten the address.
-    raise DataError(f"The files of {info.title} must be at hand ({names}, unpacked or not); got {got}. {way_out}")
+    text = f"The files of {info.title} must be at hand ({names}, unpacked or not); got {got}. {way_out}"
+    raise DataError(text) from None
 
 
 def _find_digits(info: DatasetInfo, folder: Path) -> Dataset:

@@ -68,10 +68,11 @@ def read_table(path: str | Path, column_types: Mapping[str, pa.DataType] | None 
     suffix = _checked_suffix(path, TABLE_SUFFIXES)
     with reading(path, f"a readable {suffix} file", "Check that it is complete and is what its suffix says."):
         table = _parse(path, suffix, column_types)
+        names = table.column_names  # raises if they are not UTF-8
     if not table.num_columns or not table.num_rows:
         shape = f"{table.num_rows} rows of {table.num_columns} columns"
         raise DataError(message(str(path), "a table with rows and columns", shape, "Check that the export succeeded."))
-    check_unique(str(path), table.column_names)
+    check_unique(str(path), names)
     return table
 
 
@@ -218,13 +219,16 @@ def _parse(path: Path, suffix: str, column_types: Mapping[str, pa.DataType] | No
         return pyarrow.feather.read_table(path)
     import pyarrow.csv
 
-    return pyarrow.csv.read_csv(
+    delimiter = "\t" if suffix.startswith(".tsv") else ","
+    table = pyarrow.csv.read_csv(
         path,
-        parse_options=pyarrow.csv.ParseOptions(
-            delimiter="\t" if suffix.startswith(".tsv") else ",", newlines_in_values=True
-        ),
+        parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=pyarrow.csv.ConvertOptions(column_types=column_types),
     )
+    # pyarrow's guess for text in another encoding.
+    if pyarrow.binary() in table.schema.types:
+        raise ValueError("text that is not UTF-8")
+    return table
 
 
 def _numeric_table(table: pa.Table) -> pa.Table:

@@ -28,7 +28,7 @@ PREDICT_ROWS = 4096
 
 
 @dataclass(eq=False, repr=False)
-class NoisyCGDEstimator(BaseEstimator, abc.ABC):
+class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Parameters and life cycle shared by the estimators; a dataclass so that each parameter is written once."""
 
     epsilon: float | None = 1.0

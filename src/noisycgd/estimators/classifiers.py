@@ -55,11 +55,12 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         present = np.unique(y)
+        assumed: tuple[str, ...] = ()
         if self.classes is None:
             classes = present
             assumed = ("the set of class labels: read off the training labels; state it with classes=...",)
         else:
-            classes, assumed = _stated_classes(self.classes), ()
+            classes = _stated_classes(self.classes)
             unknown = np.setdiff1d(present, classes)
             if unknown.size:
                 raise DataError(

@@ -60,13 +60,14 @@ class ConvexReLURegressor(RegressorMixin, NoisyCGDEstimator):  # type: ignore[mi
         values = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
         if not np.isfinite(values).all():
             raise DataError("y must be finite; got NaN or infinity. Remove those records.")
+        assumed: tuple[str, ...] = ()
         if self.target_range is None:
             low, high = float(values.min()), float(values.max())
             assumed = ("the range of the target: read off the training targets; state it with target_range=...",)
             if low == high:
                 low, high = low - 1.0, high + 1.0
         else:
-            (low, high), assumed = _stated_range(self.target_range), ()
+            low, high = _stated_range(self.target_range)
         scaled = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
         return scaled.astype(np.float32), 1, {"target_range_": (low, high)}, assumed
 

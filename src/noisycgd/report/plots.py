@@ -49,7 +49,7 @@ _EXAMPLE_RATE = 0.01
 
 
 def guarantee_figure(guarantee: Guarantee) -> Figure:
-    """Draw a guarantee in two panels; no global state of matplotlib is read or changed by pyplot.
+    """Draw a guarantee in two panels, without pyplot and in matplotlib's default style, whatever the user's is.
 
     Left: the smallest delta at each epsilon of the released model, the stated (epsilon, delta), and the curve that
     would hold if every step were published (composition, mu = 2 sqrt(E) / nm; THEORY section 2). Right: the least
@@ -73,6 +73,24 @@ def guarantee_figure(guarantee: Guarantee) -> Figure:
     ParameterError
         If the mus or weights make no profile.
     """
+    from matplotlib import style
+
+    with style.context("default"):
+        return _drawn(guarantee)
+
+
+def guarantee_png(guarantee: Guarantee) -> bytes:
+    """`guarantee_figure` as a PNG of 1350 x 690 pixels; the same guarantee gives the same bytes."""
+    from matplotlib import style
+
+    stream = io.BytesIO()
+    with style.context("default"):
+        # Without this entry the file would name the version of matplotlib.
+        guarantee_figure(guarantee).savefig(stream, format="png", dpi=150, metadata={"Software": None})
+    return stream.getvalue()
+
+
+def _drawn(guarantee: Guarantee) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -98,14 +116,6 @@ def guarantee_figure(guarantee: Guarantee) -> Figure:
     figure.text(0.02, 0.955, _headline(guarantee), fontsize=12, fontweight="bold", va="center")
     figure.text(0.02, 0.875, _facts(guarantee), fontsize=9, color="0.25", va="center", linespacing=1.4)
     return figure
-
-
-def guarantee_png(guarantee: Guarantee) -> bytes:
-    """`guarantee_figure` as a PNG of 1350 x 690 pixels; the same guarantee gives the same bytes."""
-    stream = io.BytesIO()
-    # Without this entry the file would name the version of matplotlib.
-    guarantee_figure(guarantee).savefig(stream, format="png", dpi=150, metadata={"Software": None})
-    return stream.getvalue()
 
 
 def _headline(guarantee: Guarantee) -> str:

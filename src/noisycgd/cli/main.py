@@ -1,0 +1,79 @@
+"""The `noisycgd` command: its tree of subcommands, and the one place where errors become exit codes.
+
+Exit codes: 0 success, 2 an error the user can mend (one line on standard error), 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Annotated
+
+import typer
+
+from noisycgd import __version__
+from noisycgd._validation import NoisyCGDError
+from noisycgd.cli import accounting, models, schemas
+
+app = typer.Typer(
+    name="noisycgd",
+    help="Train models under differential privacy when only the final model is released.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+models.add_to(app)
+app.add_typer(accounting.account, name="account")
+app.add_typer(accounting.calibrate, name="calibrate")
+app.add_typer(schemas.schema, name="schema")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"noisycgd {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit; every error a user can cause is one line and exit code 2."""
+    warnings.showwarning = _show_warning
+    try:
+        code = app(args=arguments, standalone_mode=False)
+    except typer.TyperException as error:
+        code = _fail(error.format_message() if hasattr(error, "format_message") else str(error))
+    except NoisyCGDError as error:
+        code = _fail(str(error))
+    except OSError as error:
+        # A full disk or a forbidden folder is the user's to mend; the system's own words name the file.
+        code = _fail(str(error))
+    except (KeyboardInterrupt, typer.Abort):
+        typer.echo("interrupted; nothing was written", err=True)
+        code = 130
+    sys.exit(code or 0)
+
+
+def _fail(text: str) -> int:
+    typer.echo("error: " + " ".join(text.split()), err=True)
+    return 2
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: object = None,
+    line: object = None,
+) -> None:
+    typer.echo("warning: " + " ".join(str(message).split()), err=True)

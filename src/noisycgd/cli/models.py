@@ -1,0 +1,317 @@
+"""`noisycgd fit | predict | evaluate | info`: models on the command line."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from noisycgd.cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from noisycgd.cli.inputs import Records
+    from noisycgd.estimators._base import NoisyCGDEstimator
+
+MODELS = ("convex-relu", "linear", "convex-relu-regressor")
+METHODS = ("noisycgd",)
+
+Data = Annotated[
+    str,
+    typer.Argument(metavar="DATA", help="digits, mnist, fashion-mnist, cifar10, or a CSV/Parquet/Feather/NPZ file."),
+]
+DataDir = Annotated[
+    Path | None, typer.Option(envvar="NOISYCGD_DATA", help="Folder with the named data sets' official files.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Model = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder that `noisycgd fit` wrote.")]
+
+
+def add_to(app: typer.Typer) -> None:
+    """Register the commands of this file."""
+    for command in (fit, predict, evaluate, info):
+        app.command()(command)
+
+
+def fit(
+    data: Data,
+    target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
+    epsilon: Annotated[float, typer.Option(help="Target epsilon.")] = 1.0,
+    delta: Annotated[float, typer.Option(help="Target delta; keep it below 1/n.")] = 1e-5,
+    noise_multiplier: Annotated[float | None, typer.Option(help="Noise multiplier, instead of epsilon.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
+    batch_size: Annotated[str, typer.Option(help="Records per batch, or auto.")] = "auto",
+    hyperplanes: Annotated[int | None, typer.Option(help="Number of hyperplanes, even.")] = None,
+    learning_rate: Annotated[str, typer.Option(help="Peak learning rate, or auto.")] = "auto",
+    schedule: Annotated[str, typer.Option(help="linear, constant or cosine.")] = "linear",
+    loss: Annotated[str | None, typer.Option(help="Loss; see noisycgd.losses.")] = None,
+    margin: Annotated[str, typer.Option(help="Margin in logits, or auto.")] = "auto",
+    clipping_norm: Annotated[
+        str, typer.Option(help="Bound on a record's gradient for losses that clip, or auto.")
+    ] = "auto",
+    l2: Annotated[float, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")] = 0.0,
+    row_norm: Annotated[float, typer.Option(help="Public bound on the norm of a row.")] = 1.0,
+    row_bounding: Annotated[str, typer.Option(help="normalize or clip.")] = "normalize",
+    center_rows: Annotated[bool, typer.Option("--center-rows", help="Subtract each row's mean; helps images.")] = False,
+    bias: Annotated[float, typer.Option(help="Value of a constant feature; 0 adds none.")] = 0.0,
+    batch_order: Annotated[str, typer.Option(help="permuted or given.")] = "permuted",
+    schema: Annotated[Path | None, typer.Option(help="Public facts of the table (TOML).")] = None,
+    data_dir: DataDir = None,
+    test: Annotated[Path | None, typer.Option(help="Table to test on.")] = None,
+    test_fraction: Annotated[float | None, typer.Option(help="Share of the records to hold out for testing.")] = None,
+    split_seed: Annotated[int, typer.Option(help="Seed of that (public) choice.")] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for the model; default: a fresh one under models/.")] = None,
+    model: Annotated[str | None, typer.Option(help=" | ".join(MODELS))] = None,
+    method: Annotated[str, typer.Option(help=" | ".join(METHODS))] = "noisycgd",
+    random_state: Annotated[int | None, typer.Option(help="Seed of the public hyperplanes.")] = None,
+    allow_unproven: Annotated[
+        bool, typer.Option("--allow-unproven", help="Train what is not proved; it is labelled so.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Train a private model on DATA and save it with its guarantee."""
+    from noisycgd._validation import check_choice
+    from noisycgd.artifact import check_replaceable
+    from noisycgd.cli.files import fresh_model_folder
+    from noisycgd.cli.inputs import training_data
+
+    check_choice("--method", method, METHODS)
+    folder = fresh_model_folder(data) if out is None else out
+    check_replaceable(folder.absolute())
+    train, held_out = training_data(
+        data,
+        target=target,
+        schema=schema,
+        data_dir=data_dir,
+        test=test,
+        test_fraction=test_fraction,
+        split_seed=split_seed,
+    )
+    parameters = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "noise_multiplier": noise_multiplier,
+        "batch_size": _number_or_auto("--batch-size", batch_size, int),
+        "learning_rate": _number_or_auto("--learning-rate", learning_rate, float),
+        "schedule": schedule,
+        "margin": _number_or_auto("--margin", margin, float),
+        "clipping_norm": _number_or_auto("--clipping-norm", clipping_norm, float),
+        "l2": l2,
+        "row_norm": row_norm,
+        "row_bounding": row_bounding,
+        "center_rows": center_rows,
+        "bias": bias,
+        "batch_order": batch_order,
+        "random_state": random_state,
+        "allow_unproven": allow_unproven,
+        "verbose": True,
+    }
+    optional = {"epochs": epochs, "n_hyperplanes": hyperplanes, "loss": loss}
+    parameters |= {name: value for name, value in optional.items() if value is not None}
+    estimator = _estimator(model, train, parameters)
+    started = time.perf_counter()
+    _fit(estimator, train)
+    seconds = time.perf_counter() - started
+    score = None if held_out is None else _score(estimator, held_out)
+    path = _save(estimator, train, folder)
+    _report_fit(estimator, train, held_out, score, seconds, path, as_json)
+
+
+def predict(
+    model: Model,
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="CSV file to write; default: standard output.")] = None,
+    proba: Annotated[bool, typer.Option("--proba", help="Add one score column per class.")] = False,
+    data_dir: DataDir = None,
+) -> None:
+    """Predict each row of DATA (the test part of a named data set) as CSV."""
+    import csv
+    import io
+
+    from noisycgd.cli.files import write_text
+    from noisycgd.cli.inputs import later_data
+
+    estimator = _load(model)
+    records = later_data(data, getattr(estimator, "table_", None), data_dir=data_dir, needs_target=False)
+    header, columns = ["prediction"], [_checked(estimator.predict, records.X).tolist()]
+    if proba:
+        if not hasattr(estimator, "predict_proba"):
+            _refuse("--proba", "left out for a regression model", model)
+        header += [f"score_{label}" for label in estimator.classes_]
+        columns += [[f"{v:.6g}" for v in column] for column in estimator.predict_proba(records.X).T]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(zip(*columns, strict=True))
+    if out is None:
+        typer.echo(text.getvalue(), nl=False)
+    else:
+        write_text(out, text.getvalue())
+
+
+def evaluate(
+    model: Model,
+    data: Data,
+    target: Annotated[str | None, typer.Option(help="Column with the truth; default: the training target's.")] = None,
+    data_dir: DataDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Score the model on DATA. The score itself is not private."""
+    from noisycgd.cli.inputs import later_data
+
+    estimator = _load(model)
+    table = getattr(estimator, "table_", None)
+    if target is not None:
+        table = {**(table or {"schema": None, "columns": None}), "target": target}
+    records = later_data(data, table, data_dir=data_dir, needs_target=True)
+    score = _score(estimator, records)
+    metric, note = _metric(estimator), _note(records)
+    if as_json:
+        print_json({"metric": metric, "score": score, "records": len(records.X), "note": note})
+    else:
+        print_rows([(metric, f"{score:.4f} on {len(records.X)} records ({note})")])
+
+
+def info(model: Model, as_json: AsJson = False) -> None:
+    """Show what a saved model is and what it guarantees."""
+    estimator = _load(model)
+    d, width = estimator.weights_.shape
+    if as_json:
+        print_json(
+            {
+                "estimator": type(estimator).__name__,
+                "n_features_in": estimator.n_features_in_,
+                "n_parameters": d * width,
+                "outputs": estimator._outputs(),
+                "parameters": estimator.get_params(),
+                "guarantee": _public(estimator),
+            }
+        )
+        return
+    typer.echo(f"{type(estimator).__name__}: {estimator.n_features_in_} columns, {d * width} parameters\n")
+    typer.echo(str(estimator.guarantee_))
+
+
+def _estimator(model: str | None, train: Records, parameters: dict[str, Any]) -> NoisyCGDEstimator:
+    from noisycgd._validation import check_choice
+    from noisycgd.estimators import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
+
+    if model is None:
+        model = "convex-relu" if train.target_range is None else "convex-relu-regressor"
+    check_choice("--model", model, MODELS)
+    if model == "convex-relu-regressor":
+        for name in ("loss", "margin"):
+            if parameters.pop(name, "auto") != "auto":
+                _refuse(f"--{name}", "left out for a regression model", model)
+        if train.classes is not None:
+            _refuse("--model", "a classifier for a target with classes", model)
+        return ConvexReLURegressor(**parameters, target_range=train.target_range)
+    if train.target_range is not None:
+        _refuse("--model", "convex-relu-regressor for a target with bounds", model)
+    if model == "linear":
+        if parameters.pop("n_hyperplanes", None) is not None:
+            _refuse("--hyperplanes", "left out for the linear model", model)
+        return LinearClassifier(**parameters, classes=train.classes)
+    return ConvexReLUClassifier(**parameters, classes=train.classes)
+
+
+def _fit(estimator: NoisyCGDEstimator, train: Records) -> None:
+    from dataclasses import replace
+
+    _checked(estimator.fit, train.X, train.targets)
+    stated = estimator.guarantee_
+    estimator.guarantee_ = replace(stated, assumed_public=(*stated.assumed_public, *train.assumed_public))
+
+
+def _checked(call: Any, *arguments: Any) -> Any:
+    """Call scikit-learn code; its complaints about data are the user's to mend."""
+    from noisycgd._validation import DataError, NoisyCGDError
+
+    try:
+        return call(*arguments)
+    except NoisyCGDError:
+        raise
+    except ValueError as error:
+        raise DataError(str(error).splitlines()[0]) from error
+
+
+def _score(estimator: NoisyCGDEstimator, records: Records) -> float:
+    return float(_checked(estimator.score, records.X, records.targets))
+
+
+def _metric(estimator: NoisyCGDEstimator) -> str:
+    return "accuracy" if hasattr(estimator, "classes_") else "r2"
+
+
+def _note(records: Records) -> str:
+    if records.public:
+        return "public data"
+    return "non-private: computed from these records and not covered by the guarantee"
+
+
+def _save(estimator: NoisyCGDEstimator, train: Records, folder: Path) -> Path:
+    from noisycgd.estimators import save_model
+
+    return save_model(estimator, folder, table=train.table)
+
+
+def _load(model: Path) -> Any:
+    from noisycgd.estimators import load_model
+
+    return load_model(model)
+
+
+def _public(estimator: NoisyCGDEstimator) -> dict[str, Any]:
+    """The guarantee without its per-position numbers, which only plots need."""
+    values = estimator.guarantee_.to_dict()
+    return {name: value for name, value in values.items() if not name.startswith("position_")}
+
+
+def _report_fit(
+    estimator: NoisyCGDEstimator,
+    train: Records,
+    held_out: Records | None,
+    score: float | None,
+    seconds: float,
+    path: Path,
+    as_json: bool,
+) -> None:
+    metric = _metric(estimator)
+    if as_json:
+        print_json(
+            {
+                "test_accuracy": score if metric == "accuracy" else None,
+                "test_r2": score if metric == "r2" else None,
+                "test_note": None if held_out is None else _note(held_out),
+                "test_records": 0 if held_out is None else len(held_out.X),
+                "train_records": len(train.X),
+                "seconds": seconds,
+                "model_path": str(path),
+                "guarantee": _public(estimator),
+            }
+        )
+        return
+    typer.echo(f"{estimator.guarantee_}\n")
+    rows = [("trained on", f"{len(train.X)} records in {seconds:.1f} s")]
+    if held_out is not None and score is not None:
+        rows.append((f"test {metric}", f"{score:.4f} on {len(held_out.X)} held-out records ({_note(held_out)})"))
+    rows.append(("model", f"{path}/  (model.safetensors, model.json)"))
+    rows.append(("picture", f"{path / 'guarantee.png'}"))
+    print_rows(rows)
+
+
+def _number_or_auto(option: str, text: str, kind: type[int] | type[float]) -> int | float | str:
+    if text == "auto":
+        return text
+    try:
+        return kind(text)
+    except ValueError:
+        noun = "an integer" if kind is int else "a number"
+        _refuse(option, f"{noun} or auto", text)
+
+
+def _refuse(name: str, requirement: str, value: object) -> NoReturn:
+    from noisycgd._validation import refuse
+
+    refuse(name, requirement, str(value))
