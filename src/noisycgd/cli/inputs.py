@@ -143,17 +143,16 @@ def _read_without_schema(path: Path, described: dict[str, Any], needs_target: bo
             f"noisycgd schema draft {path}."
         )
     table = read_table(path)
+    y = None
+    if needs_target or (target is not None and target in table.column_names):
+        y = to_vector(select(table, [target])[target])
     columns = described["columns"]
     if columns is None:
         columns = [name for name in table.column_names if name != target]
         if not columns:
             raise DataError(message(str(path), "a table with columns besides the target", table.column_names))
-    X = numeric_matrix(table, columns)
-    y = None
-    if needs_target or (target is not None and target in table.column_names):
-        y = to_vector(select(table, [target])[target])
     return Records(
-        X,
+        numeric_matrix(table, columns),
         y,
         table={**described, "columns": list(columns)},
         assumed_public=("the names and types of the table's columns: no schema was given",),

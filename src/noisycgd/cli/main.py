@@ -15,6 +15,8 @@ from noisycgd import __version__
 from noisycgd._validation import NoisyCGDError
 from noisycgd.cli import accounting, models, schemas
 
+INTERRUPTED = 130
+
 app = typer.Typer(
     name="noisycgd",
     help="Train models under differential privacy when only the final model is released.",
@@ -47,20 +49,27 @@ def _root(
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit; every error a user can cause is one line and exit code 2."""
-    warnings.showwarning = _show_warning
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _show_warning
+        sys.exit(_run(arguments))
+
+
+def _run(arguments: list[str] | None) -> int:
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, standalone_mode=False) or 0
     except typer.TyperException as error:
-        code = _fail(error.format_message() if hasattr(error, "format_message") else str(error))
+        return _fail(error.format_message() if hasattr(error, "format_message") else str(error))
     except NoisyCGDError as error:
-        code = _fail(str(error))
+        return _fail(str(error))
     except OSError as error:
         # A full disk or a forbidden folder is the user's to mend; the system's own words name the file.
-        code = _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
+        return _fail(str(error))
+    except typer.Abort:
+        code = INTERRUPTED
+    if code == INTERRUPTED:  # typer turns Ctrl-C into this code
         typer.echo("interrupted; nothing was written", err=True)
-        code = 130
-    sys.exit(code or 0)
+    return int(code)
 
 
 def _fail(text: str) -> int:

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+RUN = ["--records", 60000, "--batch-size", 1000, "--epochs", 400, "--delta", 1e-5]
+PAPER = [*RUN, "--learning-rate", 1, "--l2", 5.4e-5, "--schedule", "constant", "--smoothness", 0.5]
+
+
+@pytest.mark.parametrize(
+    ("order", "multiplier", "epsilon"),
+    [("permuted", 15, 1.234670191), ("given", 15, 1.3357), ("permuted", 5, 4.24833852), ("given", 5, 4.6113)],
+)
+def test_account_reproduces_the_oracles(noisycgd, order, multiplier, epsilon) -> None:
+    done = noisycgd("account", "noisycgd", *PAPER, "--noise-multiplier", multiplier, "--order", order, "--json")
+    assert done.json["epsilon"] == pytest.approx(epsilon, rel=2e-5)
+    assert done.json["adjacency"] == "replace-one"
+    assert done.json["threat_model"] == "final-model"
+    assert done.json["status"] == "proved"
+    assert done.json["mu_worst"] == pytest.approx(2 * 2.61487747081 / multiplier)
+    assert done.json["epsilon"] < done.json["epsilon_all_iterates"]
+
+
+@pytest.mark.parametrize("schedule", ["constant", "linear", "cosine"])
+def test_calibrate_inverts_account_on_the_private_side(noisycgd, schedule) -> None:
+    run = [*RUN, "--schedule", schedule]
+    found = noisycgd("calibrate", "noisycgd", *run, "--epsilon", 2, "--json").json
+    again = noisycgd("account", "noisycgd", *run, "--noise-multiplier", repr(found["noise_multiplier"]), "--json").json
+    assert again["epsilon"] <= 2
+    assert again["epsilon"] == pytest.approx(2, rel=1e-9)
+
+
+def test_calibrate_to_mu(noisycgd) -> None:
+    found = noisycgd("calibrate", "noisycgd", *RUN, "--mu", 0.5, "--json").json
+    assert found["mu_worst"] <= 0.5
+    assert found["mu_worst"] == pytest.approx(0.5)
+
+
+def test_without_smoothness_the_answer_is_conditional(noisycgd) -> None:
+    done = noisycgd("account", "noisycgd", *RUN, "--noise-multiplier", 15)
+    assert "conditional" in done.out
+    assert "not checked" in done.out
+
+
+def test_a_million_epochs_need_no_array_of_steps(noisycgd) -> None:
+    run = ["--records", 60000, "--batch-size", 1000, "--epochs", 10**6, "--learning-rate", 1, "--l2", 1e-6]
+    assert noisycgd("account", "noisycgd", *run, "--noise-multiplier", 15, "--json").json["epsilon"] > 10
+
+
+@pytest.mark.parametrize(
+    ("change", "parts"),
+    [
+        (["--learning-rate", 5], ["learning_rate must be at most 4", "2/beta", "Lower it"]),
+        (["--noise-multiplier", 0], ["noise_multiplier must be a number above 0"]),
+        (["--delta", 1.5], ["delta must be", "below 1", "1.5"]),
+        (["--batch-size", 60001], ["batch_size must be at most the number of records (60000)"]),
+        (["--epochs", 0], ["epochs must be an integer at least 1"]),
+        (["--records", -3], ["records must be"]),
+        (["--l2", -1], ["l2 must be a number at least 0"]),
+        (["--order", "sorted"], ["--order must be one of 'permuted', 'given'"]),
+        (["--schedule", "wild"], ["schedule must be one of"]),
+        (["--smoothness", "nan"], ["smoothness must be"]),
+    ],
+)
+def test_nonsense_is_one_clear_line(noisycgd, change, parts) -> None:
+    error = noisycgd("account", "noisycgd", *PAPER, "--noise-multiplier", 15, *change).error
+    for part in parts:
+        assert part in error
+
+
+def test_l2_without_a_learning_rate_is_refused(noisycgd) -> None:
+    assert (
+        "--learning-rate must be given"
+        in noisycgd("account", "noisycgd", *RUN, "--noise-multiplier", 15, "--l2", 0.1).error
+    )
+
+
+def test_calibrate_takes_exactly_one_target(noisycgd) -> None:
+    assert "--epsilon must be given" in noisycgd("calibrate", "noisycgd", *RUN).error
+    assert "not both" in noisycgd("calibrate", "noisycgd", *RUN, "--epsilon", 1, "--mu", 1).error

@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from noisycgd import load_model
+
+QUICK = ["--epochs", 2, "--hyperplanes", 2, "--delta", 1e-4]
+
+SCHEMA = """
+[target]
+name = "label"
+classes = ["no", "yes"]
+[columns.age]
+type = "number"
+bounds = [0, 100]
+[columns.city]
+type = "category"
+categories = ["Espoo", "Utrecht"]
+"""
+
+
+def write_csv(path, rows=60, *, city=True, missing=False) -> None:
+    generator = np.random.default_rng(0)
+    with open(path, "w") as stream:
+        stream.write("age," + ("city," if city else "height,") + "label\n")
+        for i in range(rows):
+            other = ["Espoo", "Utrecht"][i % 2] if city else f"{generator.normal():.3f}"
+            age = "" if missing and i == 3 else i
+            stream.write(f"{age},{other},{['no', 'yes'][i % 2]}\n")
+
+
+def test_fit_digits_prints_what_machines_need(noisycgd) -> None:
+    done = noisycgd("fit", "digits", *QUICK, "--epsilon", 4, "--out", "model", "--json")
+    assert done.code == 0, done.err
+    found = done.json
+    assert 0 <= found["test_accuracy"] <= 1
+    assert found["seconds"] > 0
+    assert found["model_path"] == "model"
+    assert found["test_note"] == "public data"
+    guarantee = found["guarantee"]
+    assert guarantee["status"] == "proved"
+    assert guarantee["epsilon"] <= 4
+    assert guarantee["epsilon"] == pytest.approx(4)
+    assert guarantee["delta"] == 1e-4
+    assert guarantee["adjacency"] == "replace-one"
+    assert guarantee["threat_model"] == "final-model"
+    assert guarantee["mu"] > 0
+    assert {"name", "requirement", "enforced"} == set(guarantee["conditions"][0])
+    assert guarantee["assumed_public"] == []
+
+
+def test_fit_without_out_writes_a_fresh_named_folder(noisycgd, tmp_path) -> None:
+    paths = {noisycgd("fit", "digits", *QUICK, "--json").json["model_path"] for _ in range(2)}
+    assert len(paths) == 2
+    for path in paths:
+        assert path.startswith("models/digits-")
+        assert {p.name for p in (tmp_path / path).iterdir()} == {
+            "model.json",
+            "model.safetensors",
+            "guarantee.png",
+            "guarantee.txt",
+        }
+
+
+def test_text_output_states_the_guarantee(noisycgd) -> None:
+    out = noisycgd("fit", "digits", *QUICK).out
+    assert "PROVED" in out
+    assert "test accuracy" in out
+    assert "guarantee.png" in out
+
+
+def test_info_predict_and_evaluate_agree_with_the_model(noisycgd) -> None:
+    noisycgd("fit", "digits", *QUICK, "--out", "model")
+    info = noisycgd("info", "model", "--json").json
+    assert info["estimator"] == "ConvexReLUClassifier"
+    assert info["guarantee"]["status"] == "proved"
+    assert "PROVED" in noisycgd("info", "model").out
+    rows = list(csv.DictReader(io.StringIO(noisycgd("predict", "model", "digits", "--proba").out)))
+    scores = np.array([[float(row[f"score_{c}"]) for c in range(10)] for row in rows])
+    np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-4)
+    model = load_model("model")
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    assert [int(row["prediction"]) for row in rows] == model.predict(X).tolist()
+    evaluation = noisycgd("evaluate", "model", "digits", "--json").json
+    assert evaluation["score"] == pytest.approx(model.score(X, y))
+    assert evaluation["metric"] == "accuracy"
+
+
+@pytest.mark.parametrize("kind", ["linear", "convex-relu"])
+def test_table_with_a_schema_round_trips(noisycgd, tmp_path, kind) -> None:
+    write_csv(tmp_path / "data.csv")
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    settings = [o for o in QUICK if kind != "linear" or o not in ("--hyperplanes",)]
+    if kind == "linear":
+        settings = ["--epochs", 2, "--delta", 1e-4]
+    done = noisycgd(
+        "fit",
+        "data.csv",
+        "--schema",
+        "schema.toml",
+        *settings,
+        "--model",
+        kind,
+        "--test-fraction",
+        0.25,
+        "--out",
+        "m",
+        "--json",
+    )
+    assert done.code == 0, done.err
+    assert done.json["test_note"].startswith("non-private")
+    assert done.json["guarantee"]["assumed_public"] == []
+    assert done.json["train_records"] == 45
+    # Predicting needs neither the target nor known categories.
+    (tmp_path / "new.csv").write_text("city,age,other\nEspoo,10,1\nElsewhere,,2\n")
+    out = noisycgd("predict", "m", "new.csv", "--out", "predictions.csv")
+    assert out.code == 0, out.err
+    lines = (tmp_path / "predictions.csv").read_text().splitlines()
+    assert lines[0] == "prediction"
+    assert set(lines[1:]) <= {"yes", "no"}
+    assert len(lines) == 3
+    assert "non-private" in noisycgd("evaluate", "m", "data.csv").out
+
+
+def test_table_without_a_schema_lists_what_is_assumed_public(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "data.csv", city=False)
+    done = noisycgd("fit", "data.csv", "--target", "label", *QUICK, "--out", "m", "--json")
+    assert done.json["test_accuracy"] is None
+    assumed = " ".join(done.json["guarantee"]["assumed_public"])
+    assert "class labels" in assumed
+    assert "columns" in assumed
+    assert "assumed public" in noisycgd("info", "m").out
+    assert noisycgd("evaluate", "m", "data.csv", "--json").json["records"] == 60
+
+
+def test_regression_with_a_schema(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "data.csv")
+    text = SCHEMA.replace('name = "label"\nclasses = ["no", "yes"]', 'name = "age"\nbounds = [0, 100]')
+    text = text.replace('[columns.age]\ntype = "number"\nbounds = [0, 100]\n', "")
+    (tmp_path / "schema.toml").write_text(text)
+    done = noisycgd(
+        "fit", "data.csv", "--schema", "schema.toml", *QUICK, "--test-fraction", 0.25, "--out", "m", "--json"
+    )
+    assert done.code == 0, done.err
+    assert done.json["test_accuracy"] is None
+    assert done.json["test_r2"] is not None
+    assert done.json["guarantee"]["assumed_public"] == []
+    assert noisycgd("info", "m", "--json").json["estimator"] == "ConvexReLURegressor"
+    assert "regression" in noisycgd("predict", "m", "data.csv", "--proba").error
+
+
+def test_npz(noisycgd, tmp_path) -> None:
+    X, y = np.eye(30), np.arange(30) % 3
+    np.savez(tmp_path / "data.npz", X=X, y=y)
+    assert noisycgd("fit", "data.npz", *QUICK, "--out", "m", "--json").code == 0
+    np.savez(tmp_path / "new.npz", X=X)
+    assert noisycgd("predict", "m", "new.npz").code == 0
+    assert "targets" in noisycgd("evaluate", "m", "new.npz").error
+
+
+def test_unproven_is_refused_or_labelled(noisycgd) -> None:
+    request = ["fit", "digits", *QUICK, "--loss", "norm_clipped_softmax", "--out", "m"]
+    assert "allow_unproven" in noisycgd(*request).error
+    done = noisycgd(*request, "--allow-unproven", "--json")
+    assert done.json["guarantee"]["status"] == "unproven"
+    assert "UNPROVEN" in noisycgd("info", "m").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["fit", "absent.csv", "--target", "y"], ["absent.csv"]),
+        (["fit", "no-such-set"], ["digits, mnist"]),
+        (["fit", "data.csv"], ["--target", "schema draft data.csv"]),
+        (["fit", "data.csv", "--target", "label"], ["'city'", "noisycgd schema draft"]),
+        (["fit", "data.csv", "--target", "nothing"], ["'nothing'"]),
+        (["fit", "missing.csv", "--target", "label"], ["age"]),
+        (["fit", "digits", "--epsilon", 0], ["epsilon must be a number above 0"]),
+        (["fit", "digits", "--delta", 1], ["delta must be"]),
+        (["fit", "digits", "--learning-rate", 3], ["learning_rate must be at most 0.125", "auto"]),
+        (["fit", "digits", "--learning-rate", "fast"], ["--learning-rate must be a number or auto"]),
+        (["fit", "digits", "--hyperplanes", 3], ["n_hyperplanes must be even"]),
+        (["fit", "digits", "--margin", -1], ["margin must be a number at least 0"]),
+        (["fit", "digits", "--batch-size", 5000], ["batch_size must be at most the number of records (1348)"]),
+        (["fit", "digits", "--target", "label"], ["--target must be left out"]),
+        (["fit", "digits", "--method", "magic"], ["--method must be one of 'noisycgd'"]),
+        (["fit", "digits", "--model", "cnn"], ["--model must be one of"]),
+        (["fit", "digits", "--model", "linear", "--hyperplanes", 4], ["--hyperplanes"]),
+        (["fit", "digits", "--test-fraction", 1.5], ["--test-fraction"]),
+        (["fit", "digits", "--out", "occupied"], ["occupied"]),
+        (["predict", "absent", "digits"], ["absent"]),
+        (["info", "occupied"], ["occupied"]),
+    ],
+)
+def test_user_errors_are_one_line_and_write_nothing(noisycgd, tmp_path, arguments, parts) -> None:
+    write_csv(tmp_path / "data.csv")
+    write_csv(tmp_path / "missing.csv", city=False, missing=True)
+    (tmp_path / "occupied").mkdir()
+    (tmp_path / "occupied" / "thesis.tex").write_text("do not lose me")
+    before = sorted(str(p) for p in tmp_path.rglob("*"))
+    error = noisycgd(*arguments).error
+    for part in parts:
+        assert part in error
+    assert sorted(str(p) for p in tmp_path.rglob("*")) == before
