@@ -64,7 +64,10 @@ def check_real(
     requirement = _interval("a number", low, high, open_low, open_high)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(message(name, requirement, value, way_out))
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.copysign(math.inf, value)
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from noisycgd.accounting import batch_weights
+import math
+from typing import Any, NoReturn
+
+from noisycgd._validation import ModelFileError, check_integer, check_real, message
+from noisycgd.accounting import MixtureProfile, batch_weights
 from noisycgd.data.bounds import RowBounds
 from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, Status, ThreatModel
 
@@ -54,6 +58,56 @@ def state_guarantee(plan: Plan, bounds: RowBounds, *, secret: bool, assumed_publ
     )
 
 
+def read_guarantee(values: dict[str, Any]) -> Guarantee:
+    """Read a saved statement (`Guarantee.to_dict`) and check that its numbers belong together.
+
+    Parameters
+    ----------
+    values : dict
+        As JSON gives it back.
+
+    Raises
+    ------
+    ModelFileError
+        If epsilon, mu and the positions contradict each other, or the status its reasons.
+    KeyError, TypeError, ValueError
+        If it is no statement at all.
+    """
+    stated = Guarantee.from_dict(values)
+    if _as_json(stated.to_dict()) != values:
+        _contradiction("made of the types that were saved", "others")
+    for name in ("n_records", "batch_size", "epochs"):
+        check_integer(name, getattr(stated, name))
+    for name in ("noise_multiplier", "gradient_bound"):
+        check_real(name, getattr(stated, name), low=0, open_low=True)
+    kind = (stated.mechanism, stated.adjacency, stated.threat_model)
+    if kind != ("NoisyCGD", Adjacency.REPLACE_ONE, ThreatModel.FINAL_MODEL):
+        _contradiction("about NoisyCGD, replace-one and the final model", ", ".join(kind))
+    if (stated.status is Status.PROVED) == bool(stated.reasons):
+        _contradiction("proved if and only if nothing speaks against it", f"{stated.status}, {stated.reasons}")
+    n, b = stated.n_records, stated.batch_size
+    k = 1 if stated.order is Order.GIVEN else math.ceil(n / b)
+    weights = [1.0] if k == 1 else batch_weights(n, b).tolist() if k == len(stated.position_mus) else None
+    if b > n or len(stated.position_mus) != k or list(stated.position_weights) != weights:
+        _contradiction(f"about {k} positions with their weights", f"{len(stated.position_mus)} others")
+    profile = MixtureProfile(stated.position_mus, stated.position_weights)
+    found, wanted = (stated.mu, stated.epsilon), (profile.mu, profile.epsilon(stated.delta))
+    # Other versions of the libraries may round otherwise.
+    if any(not math.isclose(f, w, rel_tol=1e-9, abs_tol=1e-12) for f, w in zip(found, wanted, strict=True)):
+        _contradiction(f"the mu and epsilon of its positions, {wanted}", found)
+    return stated
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _as_json(item) for key, item in value.items()}
+    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _contradiction(requirement: str, found: object) -> NoReturn:
+    raise ModelFileError(message("guarantee", requirement, found, "Restore the model from a copy."))
+
+
 def _positions(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if plan.order is Order.GIVEN:
         return (plan.profile.mu,), (1.0,)
@@ -81,7 +135,7 @@ def _conditions(plan: Plan, bounds: RowBounds) -> tuple[Condition, ...]:
         Condition(
             "admissible steps",
             f"every learning rate is at most 2/beta = {2 / plan.smoothness:.6g}",
-            f"largest is {plan.learning_rates.max():.6g}, checked before any record was read",
+            f"largest is {plan.learning_rates.max():.6g}, checked before the first step",
         ),
         Condition("fixed batches", "membership and order do not depend on record values", order),
         Condition("public start", "training starts from a point that does not depend on data", "the zero model"),

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from noisycgd._validation import check_integer, check_real, refuse
-from noisycgd.clipping import clip_norm, envelope_residual, envelope_value, rounding_slack
+from noisycgd.clipping import clip_norm, envelope_residual, envelope_value, label_mask, rounding_slack
 from noisycgd.types import LossCertificate
 
 _ANY_SOFTMAX_SMOOTHNESS = 0.5
@@ -98,7 +98,7 @@ class MarginSoftmax:
 
     def residual(self, logits: Array, targets: Array, scale: Array) -> Array:
         """softmax(z + m (1 - e_y)) - e_y; the norm is below sqrt 2 also after rounding, see `Loss.residual`."""
-        is_label = _is_label(logits, targets)
+        is_label = label_mask(logits, targets)
         others = jnp.where(is_label, -jnp.inf, logits)
         top = jnp.max(others, axis=-1, keepdims=True)
         weights = jnp.exp(others - top)
@@ -112,7 +112,7 @@ class MarginSoftmax:
 
     def value(self, logits: Array, targets: Array, scale: Array) -> Array:
         """See `Loss.value`."""
-        is_label = _is_label(logits, targets)
+        is_label = label_mask(logits, targets)
         others = jax.nn.logsumexp(jnp.where(is_label, -jnp.inf, logits), axis=-1)
         return jax.nn.softplus(others - _label_logit(logits, is_label)[..., 0] + self.margin)
 
@@ -297,10 +297,6 @@ def _check_softmax_outputs(n_outputs: int) -> None:
 
 def _check_one_output(n_outputs: int) -> None:
     check_integer("n_outputs", n_outputs, low=1, high=1, way_out="For several logits use a softmax loss.")
-
-
-def _is_label(logits: Array, labels: Array) -> Array:
-    return labels[..., None] == jnp.arange(logits.shape[-1])
 
 
 def _label_logit(logits: Array, is_label: Array) -> Array:

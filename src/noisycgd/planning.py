@@ -13,7 +13,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisycgd._validation import UnprovenGuaranteeError, check_integer, check_real, message, refuse
+from noisycgd._validation import UnprovenGuaranteeError, check_choice, check_integer, check_real, message, refuse
 from noisycgd.accounting import (
     GaussianProfile,
     batch_weights,
@@ -39,6 +39,10 @@ from noisycgd.types import (
 # `learning_rate="auto"` peaks at this share of the largest step that contracts by 1 - eta l2 (THEORY section 1).
 AUTO_PEAK = 0.97
 
+# Training runs in float32: a larger coefficient, or a smaller learning rate, would leave its range with the noise.
+LARGEST_L2, SMALLEST_RATE = 1e20, 1e-30
+
+_AUTO_BATCH = 'batch_size="auto" follows from the number of records alone.'
 _ALLOW = "allow_unproven=True trains all the same and labels the number `unproven`."
 
 
@@ -143,12 +147,15 @@ def plan_noisy_cgd(
         If delta exceeds 1 / n: such a guarantee permits publishing a record outright.
     """
     target = check_target(target)
+    order = Order(check_choice("order", order, [o.value for o in Order]))
     n = check_integer("n_records", n_records)
     E = check_integer("epochs", epochs)
-    b = auto_batch_size(n) if batch_size == "auto" else check_integer("batch_size", batch_size)
+    b = auto_batch_size(n) if _is_auto(batch_size) else check_integer("batch_size", batch_size, way_out=_AUTO_BATCH)
     if b > n:
-        refuse("batch_size", f"at most the number of records ({n})", b, 'Lower it, or use batch_size="auto".')
-    l2 = check_real("l2", l2, low=0)
+        refuse("batch_size", f"at most the number of records ({n})", b, f"Lower it; {_AUTO_BATCH}")
+    l2 = check_real("l2", l2, low=0, high=LARGEST_L2, way_out="The guarantee needs none: l2=0 is allowed.")
+    rho = check_real("feature_norm", feature_norm, low=0, open_low=True)
+    check_real("smoothness of the loss", certificate.smoothness, low=0, open_low=True)
     if target.delta > 1 / n:
         warnings.warn(
             message("delta", f"at most 1/n = {1 / n:.3g} for a meaningful guarantee", target.delta, "Lower it."),
@@ -156,7 +163,6 @@ def plan_noisy_cgd(
             stacklevel=3,
         )
     k = math.ceil(n / b)
-    rho = feature_norm
     beta = rho**2 * certificate.smoothness + l2
     factors = schedule_factors(schedule, k * E, E)
     rates = _peak(learning_rate, beta, l2, factors) * factors
@@ -275,21 +281,26 @@ def account_noisy_cgd(
     )
 
 
+def _is_auto(value: object) -> bool:
+    return isinstance(value, str) and value == "auto"
+
+
 def _position_multipliers(
     rates: NDArray[np.float64], contractions: NDArray[np.float64], l2: float, k: int, E: int
 ) -> NDArray[np.float64]:
-    if np.ptp(rates) == 0:
+    # What an unproven run claims may expand.
+    if np.ptp(rates) == 0 and contractions[0] <= 1:
         # eta l2 itself where it is what contracts: 1 - c would lose its digits.
-        eta_l2 = l2 * rates[0] if contractions[0] == abs(1 - l2 * rates[0]) else 1 - contractions[0]
+        eta_l2 = l2 * rates[0] if contractions[0] == 1 - l2 * rates[0] else 1 - contractions[0]
         return constant_multipliers(k, E, float(eta_l2))
     return multipliers(rates, contractions, k)
 
 
 def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[np.float64]) -> float:
-    if learning_rate == "auto":
+    if _is_auto(learning_rate):
         return AUTO_PEAK * 2 / (beta + l2) / float(factors.max())
     way_out = 'learning_rate="auto" takes the largest that is safe.'
-    return check_real("learning_rate", learning_rate, low=0, open_low=True, way_out=way_out)
+    return check_real("learning_rate", learning_rate, low=SMALLEST_RATE, way_out=way_out)
 
 
 def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: float, l2: float) -> NoReturn:
@@ -310,7 +321,7 @@ def _refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoRe
         message(
             "learning_rate",
             f"at most {2 / beta:.6g} (= 2/beta, beta = {beta:.6g}) for the hidden-state guarantee",
-            f"{largest_rate:.6g}",
+            largest_rate,
             f"Lower it; {AUTO_PEAK * 2 / (beta + l2):.6g} is a good choice.{more}",
         )
     )
@@ -319,7 +330,8 @@ def _refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoRe
 def _contractions(rates: NDArray[np.float64], beta: float, l2: float, claim: bool) -> NDArray[np.float64]:
     """c_t of each step; what an unproven run *claims* is the contraction it would have were its steps admissible."""
     strong = np.abs(1 - rates * l2)
-    return strong if claim else np.maximum(strong, np.abs(1 - rates * beta))
+    # Admissible steps never expand: above 1 there is only rounding of eta beta = 2.
+    return strong if claim else np.minimum(np.maximum(strong, np.abs(1 - rates * beta)), 1.0)
 
 
 def _noise_gain(rates: NDArray[np.float64], contractions: NDArray[np.float64]) -> float:

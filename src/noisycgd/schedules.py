@@ -34,7 +34,10 @@ def schedule_factors(schedule: str | ArrayLike, steps: int, epochs: int) -> NDAr
         progress = np.linspace(0.0, 1.0, steps) if steps > 1 else np.zeros(1)
         fall = {"constant": 0 * progress, "linear": progress, "cosine": (1 - np.cos(np.pi * progress)) / 2}[schedule]
         return 1.0 - (1.0 - FINAL_SHARE) * fall
-    factors = np.asarray(schedule, dtype=np.float64)
+    try:
+        factors = np.asarray(schedule, dtype=np.float64)
+    except (TypeError, ValueError):
+        refuse("schedule", "a name or an array of numbers", schedule, f"Names are {', '.join(SCHEDULES)}.")
     if factors.shape == (epochs,) and epochs != steps:
         factors = np.repeat(factors, steps // epochs)
     if factors.shape != (steps,):

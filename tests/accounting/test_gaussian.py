@@ -57,6 +57,8 @@ def test_limits_and_shapes():
     assert extreme.tolist() == [-np.inf, -np.inf, -np.inf, 0.0]
     # Far below the smallest double delta, log delta is still finite.
     assert float(log_delta(1e-6, 1.0)) == pytest.approx(-5e11, rel=1e-5)
+    assert float(log_delta(5.0, 1e20)) == pytest.approx(-2e38, rel=1e-9)
+    assert np.isfinite(log_delta(2.3e-308, 3.7e-203))
 
 
 # Branches change at mu = 1, at u = 0 and u = mu for mu > 1, and at t = 16 inside the integral.

@@ -111,6 +111,17 @@ def test_missing_file_and_folder(tmp_path):
         read_table(tmp_path / "folder.csv")
 
 
+def test_forged_offsets_are_found_before_they_are_followed(tmp_path):
+    path = tmp_path / "data.arrow"
+    pyarrow.feather.write_feather(pa.table({"s": ["x", "y", "z"]}), path, compression="uncompressed")
+    whole = path.read_bytes()
+    offsets = np.arange(4, dtype=np.int32).tobytes()
+    assert whole.count(offsets) == 1
+    path.write_bytes(whole.replace(offsets, np.array([0, 1, 2**30, 2**30 + 1], np.int32).tobytes()))
+    with pytest.raises(DataError, match=r"data\.arrow"):
+        read_table(path)
+
+
 def test_parquet_without_columns_is_refused(tmp_path):
     pyarrow.parquet.write_table(pa.table({"a": pa.array([], pa.int64())}), tmp_path / "data.parquet")
     with pytest.raises(DataError, match="0 rows of 1 columns"):

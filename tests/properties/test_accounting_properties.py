@@ -124,7 +124,7 @@ def test_delta_is_decreasing_and_convex_in_exp_epsilon(profile, epsilon, step):
 def test_epsilon_round_trip(profile, delta):
     epsilon = profile.epsilon(delta)
     assert profile.delta(epsilon) <= delta
-    assert epsilon == 0.0 or profile.delta(epsilon * (1 - 1e-9)) > delta
+    assert epsilon == 0.0 or profile.delta(epsilon * (1 - 1e-9)) > delta * (1 - 1e-10)
 
 
 @modest
@@ -153,7 +153,8 @@ def test_calibration_always_meets_its_target(k, epochs, eta_l2, epsilon, delta, 
     profile = hidden_state_profile(m, noise, order)
     assert profile.epsilon(delta) <= epsilon
     assert profile.delta(epsilon) <= delta
-    assert hidden_state_profile(m, noise * (1 - 1e-9), order).delta(epsilon) > delta
+    # Where delta is flat (near the total weight of some positions) much less noise changes it by a rounding only.
+    assert hidden_state_profile(m, noise * (1 - 1e-9), order).delta(epsilon) > delta * (1 - 1e-10)
 
 
 @modest

@@ -30,8 +30,9 @@ def calibrate_noise(multipliers: ArrayLike, target: Target, order: Order, weight
     Returns
     -------
     float
-        nm > 0, within a relative 1e-10 of the smallest (1e-12 at a delta of 1e-5). The profile at nm satisfies, as
-        computed, both `delta(epsilon) <= delta` and `epsilon(delta) <= epsilon`, respectively `mu <= target.mu`.
+        nm > 0, within a relative 1e-10 of the smallest (1e-12 at a delta of 1e-5) unless delta is flat there, as near
+        the total weight of some positions. The profile at nm satisfies, as computed, both `delta(epsilon) <= delta`
+        and `epsilon(delta) <= epsilon`, respectively `mu <= target.mu`.
 
     Raises
     ------

@@ -204,7 +204,7 @@ class GaussianProfile(_Profile):
 class MixtureProfile(_Profile):
     """Profile of a mechanism that is mu_j-GDP with probability w_j, where j is public and independent of the data.
 
-    Its delta is exactly sum_j w_j delta_{mu_j}(epsilon), the average of the hockey-stick divergences.
+    Its delta is at most sum_j w_j delta_{mu_j}(epsilon), the average of the hockey-stick divergences.
 
     Parameters
     ----------

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from noisycgd.data.bounds import RowBounds
 from noisycgd.features.gates import GatedFeatures
 
+# Share of rho below which a record's features count as zero.
+SMALLEST_SHARE = 1e-30
+
 
 @dataclass(frozen=True, eq=False)
 class FixedBatches:
@@ -25,7 +28,7 @@ class FixedBatches:
     targets : ndarray of shape (k, b)
         Class indices (int32) or values (float32).
     scales : ndarray of shape (k, b), float32
-        rho / ||phi(x)|| >= 1 of each record (1 for zero rows); losses with a clip use it.
+        rho / ||phi(x)|| >= 1 of each record (1 for rows that are as good as zero); losses with a clip use it.
     """
 
     rows: NDArray[np.float32]
@@ -63,15 +66,17 @@ def make_batches(
     x = np.zeros((k * b, d), np.float32)
     patterns = np.zeros((k * b, features.n_gates), np.int8)
     scales = np.ones(k * b, np.float32)
-    rho, levels = features.feature_norm(bounds.row_norm), features.levels.astype(np.float64)
+    # Without the slack of `feature_norm`, which is left to cover rounding: a record clipped at c scale stays within C.
+    rho, levels = features.norm_factor * bounds.row_norm, features.levels.astype(np.float64)
     slot = np.arange(n) if order is None else _inverse(order)
     for part, bounded in bounds.chunks(rows):
         where = slot[part]
         gates = features.patterns(bounded)
         x[where], patterns[where] = bounded, gates
-        norm = np.linalg.norm(bounded, axis=1) * np.sqrt((gates * levels) ** 2 @ np.ones(len(levels)))
-        # A zero row, or one with no open gate, has no gradient: any scale would do.
-        scales[where] = np.maximum(1.0, rho / np.where(norm > 0, norm, rho))
+        norm = np.linalg.norm(bounded.astype(np.float64), axis=1) * np.linalg.norm(gates * levels, axis=1)
+        # A row that is zero or has no open gate has no gradient: any scale would do. For one so small that its scale
+        # would leave float32, a scale of 1 clips more than it must.
+        scales[where] = np.maximum(1.0, rho / np.where(norm > rho * SMALLEST_SHARE, norm, rho))
     y = np.zeros(k * b, targets.dtype)
     y[slot] = targets
     return FixedBatches(x.reshape(k, b, d), patterns.reshape(k, b, -1), y.reshape(k, b), scales.reshape(k, b))

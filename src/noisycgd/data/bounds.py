@@ -6,6 +6,7 @@ and the column bounds are public facts; nothing here looks at more than one row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,13 @@ ROW_BOUNDINGS = ("normalize", "clip")
 # Rows are transformed in chunks, so that float64 scratch space stays small beside the float32 result.
 CHUNK_ROWS = 4096
 
+# Outside this range squares of R, or the noise that goes with it, would leave the range of float32.
+SMALLEST_ROW_NORM, LARGEST_ROW_NORM = 1e-9, 1e9
+
+# A row whose entries cancel to less than this share of their size, per sqrt(d), is rounding error and counts as zero:
+# `normalize` would blow it up to a random direction.
+CANCELLED = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class RowBounds:
@@ -28,9 +36,10 @@ class RowBounds:
     Attributes
     ----------
     row_norm : float
-        R > 0, public.
+        R, public, in [1e-9, 1e9].
     method : {"normalize", "clip"}
-        `normalize`: x -> R x / ||x||; `clip`: x -> x min(1, R / ||x||). Zero rows stay zero in both.
+        `normalize`: x -> R x / ||x||; `clip`: x -> x min(1, R / ||x||). Zero rows stay zero in both, and so do rows
+        that column bounds or centring reduce to rounding error.
     center : bool
         Subtract the row's own mean first (helps images).
     bias : float
@@ -54,10 +63,10 @@ class RowBounds:
         Raises
         ------
         ParameterError
-            If R is not positive, the method is unknown, or the column bounds are not finite pairs low < high,
+            If R is out of range, the method is unknown, or the column bounds are not finite pairs low < high,
             one pair for all columns or one per column.
         """
-        R = check_real("row_norm", row_norm, low=0, open_low=True)
+        R = check_real("row_norm", row_norm, low=SMALLEST_ROW_NORM, high=LARGEST_ROW_NORM)
         check_choice("row_bounding", method, ROW_BOUNDINGS)
         constant = check_real("bias", bias)
         return cls(R, method, bool(center), constant, _checked_column_bounds(column_bounds, n_features))
@@ -80,19 +89,26 @@ class RowBounds:
         if self.column_bounds is not None:
             low, high = self.column_bounds
             x = (np.clip(x, low, high) - low) * (2 / (high - low)) - 1
-        # Dividing by the largest entry first keeps norms finite for entries up to the largest float.
-        size = np.abs(x).max(axis=1, keepdims=True, initial=abs(self.bias))
+        # Dividing by the largest entry first keeps norms finite for entries up to the largest float. Scaling to [-1, 1]
+        # has subtracted numbers of size 1, whatever is left of them.
+        least = abs(self.bias) if self.column_bounds is None else max(1.0, abs(self.bias))
+        size = np.abs(x).max(axis=1, keepdims=True, initial=least)
         scale = np.where(size > 0, size, 1.0)
         x = x / scale
         if self.center:
             x = x - x.mean(axis=1, keepdims=True)
+        norm = np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
+        if self.center or self.column_bounds is not None:
+            cancelled = norm <= CANCELLED * math.sqrt(x.shape[1])
+            x, norm = np.where(cancelled, 0.0, x), np.where(cancelled, 0.0, norm)
         if self.bias:
             x = np.concatenate([x, self.bias / scale], axis=1)
-        norm = np.sqrt(np.einsum("nd,nd->n", x, x))[:, None]
-        norm = np.where(norm > 0, norm, 1.0)
-        if self.method == "normalize":
-            return (x * (self.row_norm / norm)).astype(np.float32)
-        return (x * np.minimum(scale, self.row_norm / norm)).astype(np.float32)
+            norm = np.hypot(norm, self.bias / scale)
+        with np.errstate(over="ignore"):
+            length = np.full_like(norm, self.row_norm)
+            if self.method == "clip":
+                length = np.minimum(length, norm * scale)
+        return (x / np.where(norm > 0, norm, 1.0) * length).astype(np.float32)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a model file; `from_dict` reads them back."""
@@ -124,4 +140,9 @@ def _checked_column_bounds(bounds: ArrayLike | None, n_features: int) -> NDArray
         refuse("column_bounds", f"a (low, high) pair or of shape ({n_features}, 2)", np.shape(bounds), way_out)
     if not np.isfinite(pairs).all() or not (pairs[:, 0] < pairs[:, 1]).all():
         refuse("column_bounds", "finite with low < high in every column", np.asarray(bounds).tolist(), way_out)
-    return np.ascontiguousarray(pairs.T)
+    low, high = np.ascontiguousarray(pairs.T)
+    with np.errstate(over="ignore"):
+        usable = np.isfinite(high - low) & np.isfinite(2 / (high - low))
+    if not usable.all():
+        refuse("column_bounds", "neither too far apart nor too close for float64", pairs[~usable][0].tolist(), way_out)
+    return np.stack([low, high])

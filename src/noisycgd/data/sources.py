@@ -69,6 +69,8 @@ def read_table(path: str | Path, column_types: Mapping[str, pa.DataType] | None 
     with reading(path, f"a readable {suffix} file", "Check that it is complete and is what its suffix says."):
         table = _parse(path, suffix, column_types)
         names = table.column_names  # raises if they are not UTF-8
+        # pyarrow trusts the offsets in a file, and a forged one would end the process in its first use.
+        table.validate(full=True)
     if not table.num_columns or not table.num_rows:
         shape = f"{table.num_rows} rows of {table.num_columns} columns"
         raise DataError(message(str(path), "a table with rows and columns", shape, "Check that the export succeeded."))

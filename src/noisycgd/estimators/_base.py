@@ -12,7 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from noisycgd._validation import NoisyCGDError, check_choice, check_real, refuse
+from noisycgd._validation import (
+    NoisyCGDError,
+    ParameterTypeError,
+    check_choice,
+    check_integer,
+    check_real,
+    message,
+    refuse,
+)
 from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.sources import to_matrix, to_vector
 from noisycgd.features import GatedFeatures, make_gates
@@ -76,8 +84,8 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         """The fitted attributes of the target as JSON."""
 
     @abc.abstractmethod
-    def _restore_outputs(self, outputs: dict[str, Any]) -> int:
-        """Set them again and return q."""
+    def _restore_outputs(self, outputs: dict[str, Any]) -> tuple[int, ...]:
+        """Set them again and return the possible values of q."""
 
     def fit(self, X: Any, y: Any) -> Self:
         """Train privately and release the last iterate.
@@ -111,6 +119,11 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         return self
 
     def _trained(self, X: Any, y: Any) -> dict[str, Any]:
+        for name in ("center_rows", "allow_unproven", "verbose"):
+            _check_flag(name, getattr(self, name))
+        seed = self.random_state
+        if seed is not None and not isinstance(seed, np.random.RandomState):
+            seed = check_integer("random_state", seed, low=0, high=2**32 - 1, way_out="None draws new hyperplanes.")
         rows, targets = validate_data(
             self, to_matrix(X)[0], to_vector(y), dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True
         )
@@ -118,7 +131,7 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         n, d = rows.shape
         bounds = RowBounds.create(self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, d)
         kind, P = self._gates()
-        features = make_gates(kind, bounds.width(d), P, self.random_state)
+        features = make_gates(kind, bounds.width(d), P, seed)
         rho = features.feature_norm(bounds.row_norm)
         clip = self._clip(rho)
         plan = self._plan(self._make_loss(clip, None), q, rho, n)
@@ -207,3 +220,9 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         from noisycgd.estimators.persistence import load_model
 
         return load_model(path, cls)
+
+
+def _check_flag(name: str, value: object) -> None:
+    """Refuse what is no boolean: a text such as "no" would count as true."""
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterTypeError(message(name, "True or False", value))

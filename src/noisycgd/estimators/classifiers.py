@@ -13,7 +13,7 @@ from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from noisycgd._validation import DataError, ModelFileError, check_choice, check_real, refuse
+from noisycgd._validation import DataError, ModelFileError, check_choice, check_real, message, refuse
 from noisycgd.estimators._base import NoisyCGDEstimator
 from noisycgd.estimators._documentation import documented
 from noisycgd.losses import EnvelopeSoftmax, Logistic, Loss, MarginSoftmax, NormClippedSoftmax
@@ -23,6 +23,13 @@ CLASSIFICATION_LOSSES = ("margin_softmax", "envelope_softmax", "norm_clipped_sof
 # `margin="auto"` is this multiple of the standard deviation of the noise in one released logit: records should be
 # right by more than the noise can turn (THEORY section 2). docs/margin.md tells how the multiple was confirmed.
 AUTO_MARGIN = 3.0
+
+
+_LABELS = "finite numbers, booleans or texts"
+_LABEL_DTYPES = frozenset(
+    ["bool", "str", "object", "float16", "float32", "float64"]
+    + [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
+)
 
 
 @dataclass(eq=False, repr=False)
@@ -53,6 +60,8 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
 
     def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
         y = column_or_1d(y, warn=True)
+        if not _are_labels(y):
+            raise DataError(message("y", f"made of {_LABELS}", f"{y.dtype} values", "Convert the labels first."))
         check_classification_targets(y)
         present = np.unique(y)
         assumed: tuple[str, ...] = ()
@@ -61,7 +70,9 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
             assumed = ("the set of class labels: read off the training labels; state it with classes=...",)
         else:
             classes = _stated_classes(self.classes)
-            unknown = np.setdiff1d(present, classes)
+            # NumPy would compare "1" with 1 as texts, in an order that is not that of the numbers.
+            alike = (classes.dtype.kind in "UO") == (present.dtype.kind in "UO")
+            unknown = np.setdiff1d(present, classes) if alike else present
             if unknown.size:
                 raise DataError(
                     f"y must hold only labels listed in classes; got {unknown[:5].tolist()}. "
@@ -79,18 +90,20 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
         return indices, q, {"classes_": classes}, assumed
 
     def _outputs(self) -> dict[str, Any]:
-        classes = self.classes_
-        kind = "object" if classes.dtype == object else classes.dtype.str
-        return {"classes": classes.tolist(), "dtype": kind}
+        dtype = self.classes_.dtype
+        return {"classes": self.classes_.tolist(), "dtype": "str" if dtype.kind == "U" else dtype.name}
 
-    def _restore_outputs(self, outputs: dict[str, Any]) -> int:
-        dtype = np.dtype(outputs["dtype"])
-        if dtype.kind not in "biufUO":
-            raise ModelFileError(f"class labels must be numbers, booleans or text; got dtype {dtype}")
-        self.classes_ = np.asarray(outputs["classes"], dtype=dtype)
-        if self.classes_.ndim != 1 or len(self.classes_) < 2 or len(set(outputs["classes"])) != len(self.classes_):
-            raise ModelFileError("class labels must be a list of at least two distinct labels")
-        return 1 if self._loss_name() == "logistic" else len(self.classes_)
+    def _restore_outputs(self, outputs: dict[str, Any]) -> tuple[int, ...]:
+        labels, dtype = outputs["classes"], outputs["dtype"]
+        if dtype not in _LABEL_DTYPES:
+            raise ModelFileError(f"class labels must be {_LABELS}; got dtype {dtype!r}")
+        classes = np.asarray(labels, dtype=dtype)
+        if not _are_labels(classes) or classes.tolist() != labels or np.unique(classes).tolist() != labels:
+            raise ModelFileError(f"class labels must be distinct, in order and of dtype {dtype}; got {labels!r:.80}")
+        if len(labels) < 2:
+            raise ModelFileError(f"class labels must be at least two; got {labels}")
+        self.classes_ = classes
+        return (2, 1) if len(labels) == 2 else (len(labels),)
 
     def decision_function(self, X: Any) -> NDArray[np.float32]:
         """(n, d) -> (n, q) logits; for two classes (n,), positive for the second one."""
@@ -189,9 +202,25 @@ class LinearClassifier(_PrivateClassifier):
         return "linear", 0
 
 
+def _are_labels(labels: NDArray[Any]) -> bool:
+    if labels.ndim != 1:
+        return False
+    if labels.dtype == object:
+        return all(isinstance(label, str) for label in labels)
+    if labels.dtype.kind == "U":
+        return True
+    return labels.dtype.name in _LABEL_DTYPES and bool(np.isfinite(labels).all())
+
+
 def _stated_classes(classes: ArrayLike) -> NDArray[Any]:
-    stated = np.asarray(list(classes) if isinstance(classes, range) else classes)
+    way_out = "List every label that may occur, as in classes=[0, 1]."
+    try:
+        stated = np.asarray(classes)
+    except ValueError:
+        refuse("classes", f"one list of {_LABELS}", classes, way_out)
+    if not _are_labels(stated):
+        refuse("classes", f"one list of {_LABELS}", classes, way_out)
     unique = np.unique(stated)
-    if stated.ndim != 1 or len(unique) != len(stated):
-        refuse("classes", "a list of distinct labels", stated.tolist())
+    if len(unique) < max(2, len(stated)):
+        refuse("classes", "a list of at least 2 distinct labels", stated.tolist(), way_out)
     return unique

@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from noisycgd._validation import ModelFileError, NoisyCGDError
+from noisycgd._validation import ModelFileError, NoisyCGDError, check_integer
 from noisycgd.artifact import read_model, write_model
 from noisycgd.data import RowBounds
 from noisycgd.estimators._base import NoisyCGDEstimator
 from noisycgd.estimators.classifiers import ConvexReLUClassifier, LinearClassifier
 from noisycgd.estimators.regressor import ConvexReLURegressor
 from noisycgd.features import GATE_KINDS, GatedFeatures
-from noisycgd.types import Guarantee
+from noisycgd.guarantee import read_guarantee
+from noisycgd.types import Guarantee, Order
 
 ESTIMATORS: dict[str, type[NoisyCGDEstimator]] = {
     cls.__name__: cls for cls in (ConvexReLUClassifier, LinearClassifier, ConvexReLURegressor)
@@ -88,7 +89,7 @@ def load_model(path: str | Path, cls: type[M] | None = None) -> M:
         return _assembled(tensors, document, cls)
     except ModelFileError as error:
         raise ModelFileError(f"{path}: {error}") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, NoisyCGDError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, NoisyCGDError) as error:
         raise ModelFileError(f"{path}: model.json does not describe a model ({error!r}). {_WAY_OUT}") from None
 
 
@@ -101,29 +102,35 @@ def _assembled(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any],
         )
     parameters = dict(document["parameters"])
     model = cast(M, found(**parameters))
-    d = int(document["n_features_in"])
+    weights = tensors["weights"]
+    # No larger than an array that is really there, so that a forged number cannot ask for memory.
+    d = check_integer("n_features_in", document["n_features_in"], low=1, high=weights.shape[0])
     bounds = RowBounds.from_dict(document["bounds"], d)
-    kind, P = document["gates"]["kind"], int(document["gates"]["n_hyperplanes"])
-    if kind not in GATE_KINDS or P < 0 or (kind == "antithetic" and P % 2):
+    kind, P = document["gates"]["kind"], check_integer("n_hyperplanes", document["gates"]["n_hyperplanes"], low=0)
+    if kind not in GATE_KINDS or (kind == "linear") != (P == 0) or (kind == "antithetic" and P % 2):
         raise ModelFileError(f"gates must be a known kind with a possible number of hyperplanes; got {kind!r}, {P}")
     width = bounds.width(d)
     H = {"linear": 0, "iid": P, "antithetic": P // 2}[kind]
     hyperplanes = _tensor(tensors, "hyperplanes", (width, H), np.float32)
     features = GatedFeatures(kind, P, hyperplanes)
-    q = model._restore_outputs(document["outputs"])
+    counts = model._restore_outputs(document["outputs"])
+    # Not told by the parameters, which may have been changed since the fit.
+    q = next((q for q in counts if weights.shape[1] == features.n_gates * q), counts[0])
     model.weights_ = _tensor(tensors, "weights", (width, features.n_gates * q), np.float32)
-    guarantee = Guarantee.from_dict(document["guarantee"])
+    guarantee = read_guarantee(document["guarantee"])
     permutation = tensors.get("permutation")
+    if (permutation is None) != (guarantee.order is Order.GIVEN):
+        raise ModelFileError(f"permutation must be there if and only if it is accounted for. {_WAY_OUT}")
     if permutation is not None:
         _tensor(tensors, "permutation", (guarantee.n_records,), np.int64)
         if not np.array_equal(np.sort(permutation), np.arange(guarantee.n_records)):
             raise ModelFileError(f"permutation must hold each record once. {_WAY_OUT}")
     model.n_features_in_ = d
-    if document["feature_names_in"] is not None:
-        names = np.asarray([str(name) for name in document["feature_names_in"]], dtype=object)
-        if len(names) != d:
-            raise ModelFileError(f"feature_names_in must hold {d} names; got {len(names)}. {_WAY_OUT}")
-        model.feature_names_in_ = names
+    names = document["feature_names_in"]
+    if names is not None:
+        if not isinstance(names, list) or len(names) != d or not all(isinstance(name, str) for name in names):
+            raise ModelFileError(f"feature_names_in must hold {d} names; got {names!r:.80}. {_WAY_OUT}")
+        model.feature_names_in_ = np.asarray(names, dtype=object)
     if document["table"] is not None:
         model.table_ = document["table"]
     model.features_, model.bounds_ = features, bounds

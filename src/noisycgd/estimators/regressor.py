@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, column_or_1d
 
-from noisycgd._validation import DataError, check_choice, refuse
+from noisycgd._validation import DataError, check_choice, check_real, message, refuse
 from noisycgd.estimators._base import NoisyCGDEstimator
 from noisycgd.estimators._documentation import documented
 from noisycgd.losses import ClippedSquared, Loss
@@ -57,26 +58,31 @@ class ConvexReLURegressor(RegressorMixin, NoisyCGDEstimator):  # type: ignore[mi
         return ClippedSquared(clip)
 
     def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
-        values = np.asarray(column_or_1d(y, warn=True), dtype=np.float64)
+        y = column_or_1d(y, warn=True)
+        try:
+            values = np.asarray(y, dtype=np.float64)
+        except (TypeError, ValueError):
+            raise DataError(message("y", "made of numbers", f"{y.dtype} values", "Convert it first.")) from None
         if not np.isfinite(values).all():
             raise DataError("y must be finite; got NaN or infinity. Remove those records.")
         assumed: tuple[str, ...] = ()
-        if self.target_range is None:
+        stated: Any = self.target_range
+        if stated is None:
             low, high = float(values.min()), float(values.max())
             assumed = ("the range of the target: read off the training targets; state it with target_range=...",)
-            if low == high:
-                low, high = low - 1.0, high + 1.0
-        else:
-            low, high = _stated_range(self.target_range)
+            # Relative to the value, which would else absorb a difference of 1.
+            margin = max(1.0, abs(low)) if low == high else 0.0
+            stated = (low - margin, high + margin)
+        low, high = _checked_range(stated)
         scaled = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
         return scaled.astype(np.float32), 1, {"target_range_": (low, high)}, assumed
 
     def _outputs(self) -> dict[str, Any]:
         return {"target_range": list(self.target_range_)}
 
-    def _restore_outputs(self, outputs: dict[str, Any]) -> int:
-        self.target_range_ = _stated_range(outputs["target_range"])
-        return 1
+    def _restore_outputs(self, outputs: dict[str, Any]) -> tuple[int, ...]:
+        self.target_range_ = _checked_range(outputs["target_range"])
+        return (1,)
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """(n, d) -> (n,) predictions within the target's range."""
@@ -93,11 +99,13 @@ class ConvexReLURegressor(RegressorMixin, NoisyCGDEstimator):  # type: ignore[mi
         return tags
 
 
-def _stated_range(stated: Any) -> tuple[float, float]:
+def _checked_range(stated: Any) -> tuple[float, float]:
+    way_out = "State public bounds of the target, as in target_range=(0, 100)."
     try:
-        low, high = (float(v) for v in stated)
+        low, high = stated
     except (TypeError, ValueError):
-        refuse("target_range", "a pair (low, high)", stated)
-    if not (np.isfinite(low) and np.isfinite(high) and low < high):
-        refuse("target_range", "finite with low < high", (low, high))
+        refuse("target_range", "a pair (low, high)", stated, way_out)
+    low, high = (check_real("target_range", bound, way_out=way_out) for bound in (low, high))
+    if not low < high or math.isinf(high - low):
+        refuse("target_range", "a pair low < high, not too far apart for float64", (low, high), way_out)
     return low, high

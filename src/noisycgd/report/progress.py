@@ -58,4 +58,6 @@ def epoch_progress(epochs: int, *, enabled: bool) -> Iterator[Callable[[int], No
     try:
         yield on_epoch
     finally:
-        bar.stop()
+        # Stopping a bar that was never shown writes an empty line to some consoles.
+        if shown:
+            bar.stop()

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
+from noisycgd._validation import refuse
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
 from noisycgd.training.kernel import StepBatch, run_epoch
@@ -46,7 +47,13 @@ def train_cyclic(
     Returns
     -------
     ndarray of shape (d, M q), float32
+
+    Raises
+    ------
+    ParameterError
+        If the batches or the loss are not those that the plan accounts for.
     """
+    _check_fits(batches, loss, plan, n_outputs)
     k, _, d = batches.rows.shape
     rates = plan.learning_rates.reshape(plan.epochs, k).astype(np.float32)
     epoch = StepBatch(
@@ -68,3 +75,13 @@ def train_cyclic(
         if on_epoch is not None:
             on_epoch(e + 1)
     return np.array(weights)
+
+
+def _check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:
+    """Refuse a run whose sensitivity or smoothness the plan's noise was not calibrated to."""
+    planned, found = (plan.batches_per_epoch, plan.batch_size), batches.rows.shape[:2]
+    if found != planned:
+        refuse("batches", f"{planned[0]} of {planned[1]} slots as planned", found, "Batch with plan.batch_size.")
+    certificate = loss.certificate(n_outputs)
+    if certificate != plan.certificate:
+        refuse("loss", f"certified as planned ({plan.certificate})", certificate, "Plan with this loss's certificate.")

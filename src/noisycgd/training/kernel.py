@@ -10,8 +10,12 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from noisycgd.losses import Loss
+
+# Accelerators would otherwise round the factors of a float32 product to TF32 or bfloat16 (THEORY section 5).
+_multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 
 
 class StepBatch(NamedTuple):
@@ -33,9 +37,9 @@ def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, los
     """
     b, M = batch.patterns.shape
     gates = batch.patterns.astype(weights.dtype) * levels
-    logits = ((batch.rows @ weights).reshape(b, M, -1) * gates[:, :, None]).sum(axis=1)
+    logits = (_multiply(batch.rows, weights).reshape(b, M, -1) * gates[:, :, None]).sum(axis=1)
     residual = loss.residual(logits, batch.targets, batch.scales)
-    product: jax.Array = batch.rows.T @ (gates[:, :, None] * residual[:, None, :]).reshape(b, -1)
+    product: jax.Array = _multiply(batch.rows.T, (gates[:, :, None] * residual[:, None, :]).reshape(b, -1))
     return product
 
 

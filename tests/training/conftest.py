@@ -1,0 +1,94 @@
+"""Small problems for the training loop; every plan of these tests is made here."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from noisycgd.data import FixedBatches, RowBounds, make_batches
+from noisycgd.features import GatedFeatures, make_gates
+from noisycgd.losses import ClippedSquared, EnvelopeSoftmax, Logistic, MarginSoftmax, NormClippedSoftmax
+from noisycgd.planning import plan_noisy_cgd
+from noisycgd.training.kernel import StepBatch
+from noisycgd.types import NoiseMultiplier, Order, Plan
+
+
+@dataclass
+class Problem:
+    loss: Any
+    n_outputs: int
+    batches: FixedBatches
+    features: GatedFeatures
+    plan: Plan
+
+
+def plan_for(loss, n_outputs, n_records, feature_norm, batch_size, *, epochs=2, noise_multiplier=2.0, **options):
+    return plan_noisy_cgd(
+        certificate=loss.certificate(n_outputs),
+        feature_norm=feature_norm,
+        n_records=n_records,
+        target=NoiseMultiplier(noise_multiplier, 1e-6),
+        epochs=epochs,
+        batch_size=batch_size,
+        order=Order.GIVEN,
+        allow_unproven=True,
+        **options,
+    )
+
+
+@pytest.fixture
+def make_problem():
+    """A function: build rows, gates, batches and a plan for a loss."""
+
+    def build(loss, n_outputs, *, n=22, d=5, P=4, b=8, kind="antithetic", method="normalize", seed=0, **options):
+        rng = np.random.default_rng(seed)
+        spread = np.logspace(-3, 1, n)[:, None] if method == "clip" else 1.0
+        rows = rng.standard_normal((n, d)) * spread
+        if isinstance(loss, ClippedSquared):
+            targets = rng.standard_normal(n).astype(np.float32)
+        else:
+            targets = rng.integers(0, max(n_outputs, 2), n).astype(np.int32)
+        bounds = RowBounds.create(1.5, method, False, 0.0, None, d)
+        features = make_gates(kind, d, P, 0)
+        batches = make_batches(rows, targets, None, b, bounds, features)
+        plan = plan_for(loss, n_outputs, n, features.feature_norm(1.5), b, **options)
+        return Problem(loss, n_outputs, batches, features, plan)
+
+    return build
+
+
+@pytest.fixture
+def as_epoch():
+    """A function: batches and a plan -> the arrays of one epoch, floats in the given precision."""
+
+    def convert(batches, rates, dtype=jnp.float32):
+        k = len(batches.rows)
+        whole = np.issubdtype(batches.targets.dtype, np.integer)
+        return StepBatch(
+            rows=jnp.asarray(batches.rows, dtype),
+            patterns=jnp.asarray(batches.patterns),
+            targets=jnp.asarray(batches.targets, jnp.int32 if whole else dtype),
+            scales=jnp.asarray(batches.scales, dtype),
+            learning_rate=jnp.asarray(np.broadcast_to(rates, k), dtype),
+            position=jnp.arange(k, dtype=jnp.int32),
+        )
+
+    return convert
+
+
+LOSSES = {
+    "margin": (MarginSoftmax(2.0), 3),
+    "envelope": (EnvelopeSoftmax(0.4), 3),
+    "norm-clipped-2": (NormClippedSoftmax(0.4), 2),
+    "norm-clipped-3": (NormClippedSoftmax(0.4), 3),
+    "logistic": (Logistic(0.6), 1),
+    "squared": (ClippedSquared(0.5), 1),
+}
+
+
+@pytest.fixture(params=LOSSES)
+def loss_and_outputs(request):
+    """Every loss with its number of logits."""
+    return LOSSES[request.param]

@@ -1,0 +1,225 @@
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
+from noisycgd.training.kernel import StepBatch, run_epoch, summed_gradient
+
+KINDS = ["linear", "iid", "antithetic"]
+
+
+def one_batch(epoch, j):
+    return StepBatch(*(field[j] for field in epoch))
+
+
+def record_gradients(weights, batch, levels, loss):
+    """(b, d, M q) twin: each record's own derivative, by automatic differentiation of the loss of its logits."""
+
+    def gradient(x, gates, target, scale):
+        def logits(w):
+            return jnp.einsum("m,d,dmq->q", gates * levels, x, w.reshape(len(x), len(levels), -1))
+
+        z, pull_back = jax.vjp(logits, weights)
+        if loss.certificate(len(z)).convex:
+            slope = jax.grad(lambda z: loss.value(z[None], target[None], scale[None])[0])(z)
+        else:
+            # Norm clipping of three or more logits is the gradient of nothing.
+            slope = loss.residual(z[None], target[None], scale[None])[0]
+        return pull_back(slope)[0]
+
+    patterns = batch.patterns.astype(weights.dtype)
+    return jax.vmap(gradient)(batch.rows, patterns, batch.targets, batch.scales)
+
+
+def random_weights(problem, size, dtype=np.float32, seed=3):
+    shape = problem.batches.rows.shape[2], problem.features.n_gates * problem.n_outputs
+    return jnp.asarray(size * np.random.default_rng(seed).standard_normal(shape), dtype)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-5), ("float64", 1e-10)])
+def test_summed_gradient_is_the_sum_of_the_records_gradients(
+    make_problem, as_epoch, loss_and_outputs, kind, dtype, tolerance
+):
+    problem = make_problem(*loss_and_outputs, kind=kind, method="clip")
+    with jax.enable_x64(dtype == "float64"):
+        epoch = as_epoch(problem.batches, 1.0, dtype)
+        levels = jnp.asarray(problem.features.levels, dtype)
+        weights = random_weights(problem, 1.0, dtype)
+        for j in range(len(problem.batches.rows)):
+            batch = one_batch(epoch, j)
+            each = np.asarray(record_gradients(weights, batch, levels, problem.loss), np.float64)
+            actual = np.asarray(summed_gradient(weights, batch, levels, problem.loss))
+            assert actual.dtype == dtype
+            scale = np.linalg.norm(each, axis=(1, 2)).sum()
+            assert scale > 0
+            assert np.linalg.norm(actual - each.sum(axis=0)) <= tolerance * scale
+
+
+@pytest.mark.parametrize("method", ["normalize", "clip"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_records_gradient_exceeds_the_planned_bound(make_problem, as_epoch, loss_and_outputs, kind, method):
+    problem = make_problem(*loss_and_outputs, kind=kind, method=method, n=32, b=1, epochs=1)
+    epoch, levels = as_epoch(problem.batches, 1.0), jnp.asarray(problem.features.levels)
+    gradient = jax.jit(partial(summed_gradient, levels=levels, loss=problem.loss))
+    largest = 0.0
+    for size in (0.0, 1.0, 30.0, 1e4):
+        weights = random_weights(problem, size)
+        for j in range(len(problem.batches.rows)):
+            value = np.asarray(gradient(weights, one_batch(epoch, j)), np.float64)
+            largest = max(largest, np.linalg.norm(value))
+    # Not a bit above: the float32 slack in rho covers all rounding.
+    assert largest <= problem.plan.gradient_bound
+    if kind != "iid":
+        # Negative control: the bound is attained, so that one of 99 % would have been refuted.
+        assert largest > 0.99 * problem.plan.gradient_bound
+
+
+def test_filler_rows_have_no_gradient(make_problem, as_epoch, loss_and_outputs):
+    problem = make_problem(*loss_and_outputs, n=22, b=8)
+    last = one_batch(as_epoch(problem.batches, 1.0), 2)
+    levels, weights = jnp.asarray(problem.features.levels), random_weights(problem, 1.0)
+    filled = np.asarray(summed_gradient(weights, last, levels, problem.loss))
+    short = last._replace(**{name: getattr(last, name)[:6] for name in ("rows", "patterns", "targets", "scales")})
+    alone = np.asarray(summed_gradient(weights, short, levels, problem.loss))
+    np.testing.assert_allclose(filled, alone, atol=1e-5 * np.abs(alone).max())
+    only_filler = last._replace(**{name: getattr(last, name)[6:] for name in ("rows", "patterns", "targets", "scales")})
+    assert not np.asarray(summed_gradient(weights, only_filler, levels, problem.loss)).any()
+
+
+def numpy_epoch(weights, problem, rates, l2, noise_std, key, divisor=None):
+    """Twin: theta <- theta - eta (sum of gradients / b + l2 theta + noise_std Z), one record at a time, in float64."""
+    theta = np.asarray(weights, np.float64)
+    levels, batches = problem.features.levels.astype(np.float64), problem.batches
+    _, b, d = batches.rows.shape
+    for j, eta in enumerate(rates):
+        total = np.zeros_like(theta)
+        for x, gates, target, scale in zip(
+            batches.rows[j], batches.patterns[j], batches.targets[j], batches.scales[j], strict=True
+        ):
+            g = gates * levels
+            z = np.einsum("d,dmq,m->q", x, theta.reshape(d, len(g), -1), g)
+            arrays = (jnp.asarray(v[None]) for v in (z.astype(np.float32), target, scale))
+            r = np.asarray(problem.loss.residual(*arrays))[0]
+            total += np.einsum("d,m,q->dmq", x, g, r).reshape(d, -1)
+        Z = np.asarray(jax.random.normal(jax.random.fold_in(key, j), theta.shape, jnp.float32), np.float64)
+        theta = theta - eta * (total / (divisor or b) + l2 * theta + noise_std * Z)
+    return theta
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_run_epoch_is_the_update_formula(make_problem, as_epoch, loss_and_outputs, kind):
+    problem = make_problem(*loss_and_outputs, kind=kind)
+    rates, key = np.array([0.5, 0.3, 0.2]), jax.random.key(5)
+    weights = random_weights(problem, 0.5)
+    expected = numpy_epoch(weights, problem, rates, 0.1, 0.7, key)
+    epoch, levels = as_epoch(problem.batches, rates), jnp.asarray(problem.features.levels)
+    actual = run_epoch(weights, epoch, levels, problem.loss, jnp.float32(0.1), jnp.float32(0.7), key)
+    np.testing.assert_allclose(actual, expected, atol=2e-5 * np.abs(expected).max())
+
+
+def test_the_divisor_is_the_nominal_batch_size(make_problem, as_epoch):
+    # 17 records in batches of 16: the last record counts as 1/16, not as a batch of its own.
+    problem = make_problem(MarginSoftmax(2.0), 3, n=17, b=16)
+    rates, key = np.array([0.0, 1.0]), jax.random.key(5)
+    epoch, levels = as_epoch(problem.batches, rates), jnp.asarray(problem.features.levels)
+    zero = np.zeros_like(random_weights(problem, 0.0))
+    actual = run_epoch(jnp.asarray(zero), epoch, levels, problem.loss, jnp.float32(0), jnp.float32(0), key)
+    np.testing.assert_allclose(actual, numpy_epoch(zero, problem, rates, 0, 0, key), atol=1e-6)
+    assert not np.allclose(actual, numpy_epoch(zero, problem, rates, 0, 0, key, divisor=1), atol=1e-2)
+
+
+@pytest.mark.parametrize("b", [1, 4, 8])
+def test_l2_enters_once_per_batch(make_problem, as_epoch, b):
+    problem = make_problem(MarginSoftmax(2.0), 3, n=16, b=b)
+    k = len(problem.batches.rows)
+    epoch, levels = as_epoch(problem.batches, 0.5), jnp.asarray(problem.features.levels)
+    epoch = epoch._replace(rows=jnp.zeros_like(epoch.rows))
+    weights = random_weights(problem, 1.0)
+    expected = np.asarray(weights, np.float64) * (1 - 0.5 * 0.2) ** k
+    actual = run_epoch(weights, epoch, levels, problem.loss, jnp.float32(0.2), jnp.float32(0), jax.random.key(0))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+def equations(jaxpr):
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in equation.params.values():
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from equations(inner)
+
+
+def sizes_in_jaxpr(function, *arguments):
+    jaxpr = jax.make_jaxpr(function)(*arguments).jaxpr
+    return [variable.aval.size for e in equations(jaxpr) for variable in e.outvars]
+
+
+def sizes_in_program(function, *arguments):
+    text = jax.jit(function).lower(*arguments).compile().as_text()
+    return [int(np.prod([int(n) for n in dims.split(",")])) for dims in re.findall(r"[a-z]+\d+\[([\d,]+)\]", text)]
+
+
+@pytest.mark.parametrize("sizes", [sizes_in_jaxpr, sizes_in_program])
+@pytest.mark.parametrize("loss", [MarginSoftmax(2.0), EnvelopeSoftmax(0.4)])
+def test_no_record_has_a_gradient_of_its_own_in_memory(make_problem, as_epoch, sizes, loss):
+    n, b, d, P, q = 48, 24, 10, 8, 3
+    problem = make_problem(loss, q, n=n, d=d, P=P, b=b)
+    M = problem.features.n_gates
+    epoch, levels = as_epoch(problem.batches, 0.1), jnp.asarray(problem.features.levels)
+    weights = random_weights(problem, 1.0)
+    arguments = weights, epoch, levels, loss, jnp.float32(0), jnp.float32(1), jax.random.key(0)
+    forbidden = b * d * M
+    found = sizes(run_epoch, *arguments)
+    assert {b * M * q, d * M * q} <= set(found)
+    assert max(found) < forbidden
+    # Negative control: the twin does form them, and the same inspection sees it.
+    assert max(sizes(record_gradients, weights, one_batch(epoch, 0), levels, loss)) >= forbidden
+
+
+def test_products_ask_for_full_float32_precision(make_problem, as_epoch):
+    # By default accelerators round the factors to TF32 or bfloat16.
+    problem = make_problem(MarginSoftmax(2.0), 3)
+    epoch, levels = as_epoch(problem.batches, 0.1), jnp.asarray(problem.features.levels)
+    function = partial(summed_gradient, levels=levels, loss=problem.loss)
+    jaxpr = jax.make_jaxpr(function)(random_weights(problem, 1.0), one_batch(epoch, 0)).jaxpr
+    products = [e for e in equations(jaxpr) if e.primitive.name == "dot_general"]
+    assert len(products) == 2
+    highest = jax.lax.Precision.HIGHEST
+    assert all(e.params["precision"] == (highest, highest) for e in products)
+
+
+def test_weights_are_donated_and_nothing_else_is(make_problem, as_epoch):
+    problem = make_problem(MarginSoftmax(2.0), 3)
+    epoch, levels = as_epoch(problem.batches, 0.1), jnp.asarray(problem.features.levels)
+    results = []
+    for _ in range(2):
+        weights = random_weights(problem, 1.0)
+        results.append(
+            run_epoch(weights, epoch, levels, problem.loss, jnp.float32(0), jnp.float32(1), jax.random.key(0))
+        )
+        assert weights.is_deleted()
+        assert not any(array.is_deleted() for array in (*epoch, levels))
+    np.testing.assert_array_equal(*results)
+
+
+def test_new_numbers_compile_nothing_anew(make_problem, as_epoch):
+    problem = make_problem(MarginSoftmax(2.0), 3)
+    levels = jnp.asarray(problem.features.levels)
+
+    def run(loss, rate=0.1, l2=0.0, noise_std=1.0, seed=0):
+        epoch = as_epoch(problem.batches, rate)
+        weights = random_weights(problem, 1.0)
+        run_epoch(weights, epoch, levels, loss, jnp.float32(l2), jnp.float32(noise_std), jax.random.key(seed))
+        return run_epoch._cache_size()
+
+    compiled = run(MarginSoftmax(2.0))
+    assert run(MarginSoftmax(7.5), rate=0.3, l2=0.2, noise_std=4.0, seed=1) == compiled
+    # Negative control: another loss is another program.
+    with_envelope = run(EnvelopeSoftmax(0.5))
+    assert with_envelope == compiled + 1
+    assert run(EnvelopeSoftmax(0.3)) == with_envelope

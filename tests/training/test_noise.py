@@ -1,0 +1,141 @@
+import os
+import threading
+
+import jax
+import numpy as np
+import pytest
+from scipy import stats
+
+from noisycgd.training import predictable_randomness, system_randomness
+
+LEVEL = 1e-9
+"""Error probability of each statistical test; operating-system randomness is replaced by a seeded stream."""
+
+
+def words(key):
+    return tuple(int(w) for w in jax.random.key_data(key))
+
+
+@pytest.fixture
+def seeded_system(monkeypatch):
+    generator = np.random.default_rng(20)
+    monkeypatch.setattr(os, "urandom", generator.bytes)
+
+
+def uniformity(draw, draws):
+    """p-value of the chi-square test that `draw()` is uniform over the 24 permutations of 4."""
+    counts = {}
+    for _ in range(draws):
+        order = tuple(int(i) for i in draw())
+        assert sorted(order) == [0, 1, 2, 3]
+        counts[order] = counts.get(order, 0) + 1
+    observed = np.array([*counts.values(), *[0] * (24 - len(counts))])
+    return stats.chisquare(observed).pvalue
+
+
+def swap_with_any(generator):
+    """The well-known wrong shuffle: every place is swapped with any place."""
+    order = [0, 1, 2, 3]
+    for i in range(4):
+        j = int(generator.integers(4))
+        order[i], order[j] = order[j], order[i]
+    return order
+
+
+def test_permutations_are_uniform(seeded_system):
+    assert uniformity(lambda: system_randomness().permutation(4), 6000) > LEVEL
+
+
+def test_a_biased_shuffle_is_found():
+    generator = np.random.default_rng(21)
+    assert uniformity(lambda: swap_with_any(generator), 6000) < LEVEL
+
+
+def test_every_place_of_a_longer_permutation_is_uniform(seeded_system):
+    n, draws = 50, 2000
+    counts = np.zeros((n, n))
+    for _ in range(draws):
+        counts[np.arange(n), system_randomness().permutation(n)] += 1
+    # Rows and columns sum to `draws`, which leaves (n - 1)^2 degrees of freedom; the factor is the exact mean's.
+    statistic = ((counts - draws / n) ** 2 / (draws / n)).sum() * (n - 1) / n
+    assert LEVEL / 2 < stats.chi2((n - 1) ** 2).cdf(statistic) < 1 - LEVEL / 2
+
+
+def test_ties_are_redrawn(monkeypatch):
+    tied = np.array([5, 5, 7], np.uint64).tobytes()
+    draws = [tied, tied, np.array([9, 1, 4], np.uint64).tobytes()]
+    monkeypatch.setattr(os, "urandom", lambda size: draws.pop(0))
+    np.testing.assert_array_equal(system_randomness().permutation(3), [1, 2, 0])
+    assert not draws
+
+
+@pytest.mark.parametrize("n", [1, 2, 1000])
+def test_a_permutation_holds_every_record_once(n):
+    order = system_randomness().permutation(n)
+    assert order.dtype == np.int64
+    np.testing.assert_array_equal(np.sort(order), np.arange(n))
+
+
+def test_keys_are_fresh_per_epoch_and_per_fit():
+    # Two of 200 64-bit keys agree with probability 1e-15.
+    one, other = system_randomness(), system_randomness()
+    keys = {words(source.key()) for source in (one, other) for _ in range(100)}
+    assert len(keys) == 200
+    assert one.secret
+    assert other.secret
+
+
+def test_key_bits_are_unbiased(seeded_system):
+    # Each of 64 bits over 1000 keys, Bonferroni over the bits.
+    source = system_randomness()
+    drawn = np.array([words(source.key()) for _ in range(1000)], np.uint32)
+    ones = np.unpackbits(drawn.view(np.uint8), axis=1).sum(axis=0)
+    assert len(ones) == 64
+    assert all(stats.binomtest(int(count), 1000).pvalue > LEVEL / 64 for count in ones)
+
+
+def test_keys_use_the_operating_systems_bytes_whole(monkeypatch):
+    monkeypatch.setattr(os, "urandom", lambda size: bytes(range(1, size + 1)))
+    assert words(system_randomness().key()) == (0x04030201, 0x08070605)
+
+
+def test_predictable_randomness_repeats():
+    def draw(seed):
+        with predictable_randomness(seed):
+            source = system_randomness()
+            return [words(source.key()), words(source.key()), tuple(source.permutation(20)), source.secret]
+
+    assert draw(3) == draw(3)
+    assert draw(3)[:3] != draw(4)[:3]
+    first, second, _, secret = draw(3)
+    assert first != second
+    assert secret is False
+
+
+def test_predictable_randomness_ends_with_its_context():
+    with predictable_randomness(1):
+        with predictable_randomness(2):
+            inner = words(system_randomness().key())
+        outer = words(system_randomness().key())
+    assert system_randomness().secret
+    with predictable_randomness(1):
+        assert words(system_randomness().key()) == outer
+    with predictable_randomness(2):
+        assert words(system_randomness().key()) == inner
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_predictable_randomness_ends_with_an_exception(error):
+    with pytest.raises(error), predictable_randomness(1):
+        raise error
+    assert system_randomness().secret
+
+
+def test_predictable_randomness_stays_in_its_thread():
+    seen = []
+    with predictable_randomness(1):
+        thread = threading.Thread(target=lambda: seen.append(system_randomness().secret))
+        thread.start()
+        thread.join()
+        assert not system_randomness().secret
+    assert seen == [True]
