@@ -67,7 +67,7 @@ def check_real(
     try:
         number = float(value)
     except OverflowError:
-        number = math.copysign(math.inf, value)
+        number = -math.inf if value < 0 else math.inf
     too_low = number <= low if open_low else number < low
     too_high = number >= high if open_high else number > high
     if not math.isfinite(number) or too_low or too_high:

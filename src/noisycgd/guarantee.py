@@ -12,7 +12,8 @@ from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, Status,
 
 _ASSUMPTIONS = (
     "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)",
-    "noise: Threefry-2x32, keyed afresh from the operating system in every epoch, is taken for true randomness",
+    "noise: float32 draws of Threefry-2x32 (2^23 values each, within 5.4 standard deviations), keyed afresh from the "
+    "operating system in every epoch, are taken for true Gaussians; attacks on floating-point grids are not covered",
     "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published",
 )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def plan_for(loss, n_outputs, n_records, feature_norm, batch_size, *, epochs=2, 
 def make_problem():
     """A function: build rows, gates, batches and a plan for a loss."""
 
-    def build(loss, n_outputs, *, n=22, d=5, P=4, b=8, kind="antithetic", method="normalize", seed=0, **options):
+    def build(loss, n_outputs, *, n=22, d=5, P=None, b=8, kind="antithetic", method="normalize", seed=0, **options):
         rng = np.random.default_rng(seed)
         spread = np.logspace(-3, 1, n)[:, None] if method == "clip" else 1.0
         rows = rng.standard_normal((n, d)) * spread
@@ -51,7 +52,8 @@ def make_problem():
         else:
             targets = rng.integers(0, max(n_outputs, 2), n).astype(np.int32)
         bounds = RowBounds.create(1.5, method, False, 0.0, None, d)
-        features = make_gates(kind, d, P, 0)
+        # Four gates in both kinds, so that they share compiled programs.
+        features = make_gates(kind, d, P or {"linear": 0, "iid": 4, "antithetic": 6}[kind], 0)
         batches = make_batches(rows, targets, None, b, bounds, features)
         plan = plan_for(loss, n_outputs, n, features.feature_norm(1.5), b, **options)
         return Problem(loss, n_outputs, batches, features, plan)
@@ -76,6 +78,12 @@ def as_epoch():
         )
 
     return convert
+
+
+@pytest.fixture(scope="session")
+def residual():
+    """A function (loss, logits, targets, scales) -> residuals, compiled once per kind of loss and shape."""
+    return jax.jit(lambda loss, z, targets, scales: loss.residual(z, targets, scales))
 
 
 LOSSES = {

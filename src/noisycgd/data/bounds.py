@@ -108,7 +108,8 @@ class RowBounds:
             length = np.full_like(norm, self.row_norm)
             if self.method == "clip":
                 length = np.minimum(length, norm * scale)
-        return (x / np.where(norm > 0, norm, 1.0) * length).astype(np.float32)
+        bounded: NDArray[np.float32] = (x / np.where(norm > 0, norm, 1.0) * length).astype(np.float32)
+        return bounded
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a model file; `from_dict` reads them back."""
