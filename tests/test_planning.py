@@ -7,7 +7,7 @@ import pytest
 from noisycgd._validation import ParameterError, ParameterTypeError, UnprovenGuaranteeError
 from noisycgd.accounting import hidden_state_profile, multipliers
 from noisycgd.planning import AUTO_PEAK, account_noisy_cgd, auto_batch_size, plan_noisy_cgd
-from noisycgd.schedules import SCHEDULES, schedule_factors
+from noisycgd.schedules import SCHEDULES
 from noisycgd.types import EpsilonDelta, GaussianMu, LossCertificate, NoiseMultiplier, Order, Status
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
@@ -103,7 +103,9 @@ class TestQuantities:
         assert p.steps == 24_000
         worst = 2 * p.position_multipliers.max() / 15
         # THEORY section 1: linear decay moves the worst position's epsilon from 1.4212 to 1.4278.
-        assert hidden_state_profile([worst / 2 * 15], 15.0, Order.GIVEN).epsilon(1e-5) == pytest.approx(1.4278, abs=1e-4)
+        assert hidden_state_profile([worst / 2 * 15], 15.0, Order.GIVEN).epsilon(1e-5) == pytest.approx(
+            1.4278, abs=1e-4
+        )
         # THEORY section 2: s_z = 7.4 at rho = sqrt(32) holds for this multiplier.
         assert math.isfinite(p.logit_noise)
 
@@ -204,7 +206,10 @@ class TestRefusals:
             ({"epochs": 0}, r"^epochs must be an integer at least 1; got 0\."),
             ({"batch_size": 0}, r"^batch_size must be an integer at least 1; got 0\. batch_size=\"auto\""),
             ({"batch_size": 131}, r"^batch_size must be at most the number of records \(130\); got 131\. Lower it; "),
-            ({"learning_rate": 0.0}, r"^learning_rate must be a number at least 1e-30; got 0.0\. learning_rate=\"auto\""),
+            (
+                {"learning_rate": 0.0},
+                r"^learning_rate must be a number at least 1e-30; got 0.0\. learning_rate=\"auto\"",
+            ),
             ({"learning_rate": -1.0}, r"^learning_rate must be a number at least 1e-30; got -1"),
             ({"learning_rate": math.nan}, r"^learning_rate must be .* got nan"),
             ({"l2": -1e-9}, r"^l2 must be a number at least 0 and at most 1e\+20; got -1e-09\. .*l2=0 is allowed"),
@@ -248,24 +253,10 @@ class TestRefusals:
             plan(**{name: value})
 
 
-class TestSchedules:
-    @pytest.mark.parametrize("name", SCHEDULES)
-    def test_named_ones_fall_from_one_and_stay_positive(self, name):
-        factors = schedule_factors(name, 40, 8)
-        assert factors[0] == 1
-        assert factors[-1] == pytest.approx(1.0 if name == "constant" else 0.02)
-        assert (np.diff(factors) <= 1e-15).all()
-
-    def test_one_step_runs_at_the_peak(self):
-        assert [schedule_factors(name, 1, 1).tolist() for name in SCHEDULES] == [[1.0]] * 3
-
-    def test_a_factor_per_epoch_holds_for_its_steps(self):
-        assert schedule_factors([1.0, 0.5], 6, 2).tolist() == [1, 1, 1, 0.5, 0.5, 0.5]
+RUN = {"n_records": 60_000, "batch_size": 1000, "epochs": 400, "target": NoiseMultiplier(15.0, 1e-5)}
 
 
 class TestAccount:
-    RUN = {"n_records": 60_000, "batch_size": 1000, "epochs": 400, "target": NoiseMultiplier(15.0, 1e-5)}
-
     @pytest.mark.parametrize("schedule", SCHEDULES)
     @pytest.mark.parametrize("l2", [0.0, 0.05])
     def test_agrees_with_the_plan_of_the_same_run(self, l2, schedule):
@@ -287,22 +278,22 @@ class TestAccount:
 
     @pytest.mark.parametrize(("l2", "epsilon"), [(5.4e-5, 1.234670191), (0.0, 1.325196114)])
     def test_without_the_smoothness_the_answer_is_conditional(self, l2, epsilon):
-        answer = account_noisy_cgd(**self.RUN, l2=l2)
+        answer = account_noisy_cgd(**RUN, l2=l2)
         assert answer.status is Status.CONDITIONAL
         assert answer.epsilon == pytest.approx(epsilon, rel=1e-6)
         assert any("not checked; state it with --smoothness" in condition for condition in answer.conditions)
 
     def test_a_step_above_the_stated_smoothness(self):
         with pytest.raises(UnprovenGuaranteeError, match=r"^learning_rate must be at most 0\.5 \(= 2/beta.*Lower it"):
-            account_noisy_cgd(**self.RUN, smoothness=4.0)
+            account_noisy_cgd(**RUN, smoothness=4.0)
 
     def test_a_step_that_no_smoothness_admits(self):
         with pytest.raises(ParameterError, match=r"^learning_rate must be at most 1/l2 = 0\.333333; got 1"):
-            account_noisy_cgd(**self.RUN, l2=3.0)
+            account_noisy_cgd(**RUN, l2=3.0)
 
     def test_smoothness_includes_l2(self):
         with pytest.raises(ParameterError, match=r"^smoothness must be a number at least 0\.5; got 0\.4"):
-            account_noisy_cgd(**self.RUN, l2=0.5, smoothness=0.4)
+            account_noisy_cgd(**RUN, l2=0.5, smoothness=0.4)
 
     def test_a_batch_larger_than_the_data(self):
         with pytest.raises(ParameterError, match=r"^batch_size must be at most the number of records \(5\); got 6"):
@@ -310,5 +301,5 @@ class TestAccount:
 
     @pytest.mark.parametrize("rate", [0.3, 0.7, 1.1, 3.3])
     def test_the_largest_admissible_step(self, rate):
-        answer = account_noisy_cgd(**self.RUN, learning_rate=rate, smoothness=2 / rate)
+        answer = account_noisy_cgd(**RUN, learning_rate=rate, smoothness=2 / rate)
         assert answer.epsilon == pytest.approx(1.325196114, rel=1e-6)

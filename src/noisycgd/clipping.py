@@ -150,7 +150,6 @@ class _Solution(NamedTuple):
 
 
 def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
-    """Root of (2), or 0 where none is positive, by Newton's method in a bracket that each evaluation shrinks."""
     others = ~label_mask(logits, labels)
     top = jnp.max(logits, axis=-1, where=others, initial=-jnp.inf)
     lead = top - jnp.sum(jnp.where(others, 0, logits), axis=-1)
@@ -158,39 +157,20 @@ def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
     # The whole problem is solved for a slightly smaller clip, so that a final scaling need not spoil its solution.
     slack = rounding_slack(logits.shape[-1], logits.dtype)
     c = jnp.minimum(jnp.asarray(clip, logits.dtype), math.sqrt(2)) * (1 - slack) * jnp.ones_like(lead)
-    tolerance = 32 * _epsilon(logits.dtype)
+    pull = _pull(gaps, others, lead, c)
+    return _Solution(*_shape(gaps, others, pull), pull, lead, c)
 
-    def shape(pull: Array) -> tuple[Array, Array, Array]:
-        ratios = jnp.where(others, _ratios(gaps, pull[..., None]), 0)
-        total = jnp.sum(ratios, axis=-1)
-        return ratios, total, jnp.sqrt(total * total + jnp.sum(ratios * ratios, axis=-1))
 
-    def newton(pull: Array) -> tuple[Array, Array]:
-        """Log of the sides' quotient in (2), and a step towards its root."""
-        ratios, total, length = shape(pull)
-        slopes = ratios * (1 - ratios) / (1 + pull[..., None] * ratios)
-        total_slope = jnp.sum(slopes, axis=-1)
-        length_slope = (total * total_slope + jnp.sum(ratios * slopes, axis=-1)) / length
-        label = pull * (1 + total) - lead
-        label_slope = 1 + total + pull * total_slope
-        share = jax.nn.sigmoid(label - jnp.log(total))
-
-        value = jnp.logaddexp(jnp.log(total), label) - jnp.log(length / c)
-        slope = (1 - share) * total_slope / total + share * label_slope - length_slope / length
-        # The same equation, solved for e^A: nearly linear where the first form is flat, but undefined where the others
-        # alone exceed S / c. Neither overshoots by much where it takes the smaller of the two steps.
-        rest = length / c - total
-        defined = rest > 0
-        safe = jnp.where(defined, rest, 1)
-        other = (label - jnp.log(safe)) / (label_slope - (length_slope / c - total_slope) / safe)
-        step = -value / slope
-        return value, jnp.where(defined, jnp.minimum(step, -other), step)
+@jax.jit
+def _pull(gaps: Array, others: Array, lead: Array, clip: Array) -> Array:
+    """Root of (2), or 0 where none is positive, by Newton's method in a bracket that each evaluation shrinks."""
+    tolerance = 32 * _epsilon(gaps.dtype)
 
     def running(state: _Search) -> Array:
         return (state.steps < _MOST_STEPS) & jnp.any(~state.done)
 
     def advance(state: _Search) -> _Search:
-        value, step = newton(state.pull)
+        value, step = _newton(gaps, others, lead, clip, state.pull)
         low = jnp.where(value < 0, state.pull, state.low)
         high = jnp.where(value < 0, state.high, state.pull)
         target = state.pull + step
@@ -204,11 +184,39 @@ def _solve(logits: Array, labels: Array, clip: ArrayLike) -> _Solution:
         return _Search(low, high, pull, done, state.steps + 1)
 
     # (2) asks for 2 a - D <= A <= log(S / c), and S <= q.
-    high = jnp.maximum((lead + math.log(logits.shape[-1]) - jnp.log(c)) / 2, 0)
+    high = jnp.maximum((lead + math.log(gaps.shape[-1]) - jnp.log(clip)) / 2, 0)
     low = jnp.zeros_like(high)
     start = _Search(low, high, low, jnp.zeros_like(low, dtype=bool), jnp.zeros((), jnp.int32))
-    pull = jax.lax.while_loop(running, advance, start).pull
-    return _Solution(*shape(pull), pull, lead, c)
+    return jax.lax.while_loop(running, advance, start).pull
+
+
+def _newton(gaps: Array, others: Array, lead: Array, clip: Array, pull: Array) -> tuple[Array, Array]:
+    """Log of the quotient of the sides of (2), and a step towards its root."""
+    ratios, total, length = _shape(gaps, others, pull)
+    slopes = ratios * (1 - ratios) / (1 + pull[..., None] * ratios)
+    total_slope = jnp.sum(slopes, axis=-1)
+    length_slope = (total * total_slope + jnp.sum(ratios * slopes, axis=-1)) / length
+    label = pull * (1 + total) - lead
+    label_slope = 1 + total + pull * total_slope
+    share = jax.nn.sigmoid(label - jnp.log(total))
+
+    value = jnp.logaddexp(jnp.log(total), label) - jnp.log(length / clip)
+    slope = (1 - share) * total_slope / total + share * label_slope - length_slope / length
+    # The same equation, solved for e^A: nearly linear where the first form is flat, but undefined where the others
+    # alone exceed S / c. Together they serve everywhere if the smaller step is taken.
+    rest = length / clip - total
+    defined = rest > 0
+    safe = jnp.where(defined, rest, 1)
+    other = -(label - jnp.log(safe)) / (label_slope - (length_slope / clip - total_slope) / safe)
+    step = -value / slope
+    return value, jnp.where(defined, jnp.minimum(step, other), step)
+
+
+def _shape(gaps: Array, others: Array, pull: Array) -> tuple[Array, Array, Array]:
+    """Evaluate rho (b, q), R1 (b,) and S (b,) at a given a (b,)."""
+    ratios = jnp.where(others, _ratios(gaps, pull[..., None]), 0)
+    total = jnp.sum(ratios, axis=-1)
+    return ratios, total, jnp.sqrt(total * total + jnp.sum(ratios * ratios, axis=-1))
 
 
 def _ratios(gaps: Array, pull: Array) -> Array:

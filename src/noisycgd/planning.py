@@ -330,8 +330,7 @@ def _refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoRe
 def _contractions(rates: NDArray[np.float64], beta: float, l2: float, claim: bool) -> NDArray[np.float64]:
     """c_t of each step; what an unproven run *claims* is the contraction it would have were its steps admissible."""
     strong = np.abs(1 - rates * l2)
-    # Admissible steps never expand: above 1 there is only rounding of eta beta = 2.
-    return strong if claim else np.minimum(np.maximum(strong, np.abs(1 - rates * beta)), 1.0)
+    return strong if claim else np.maximum(strong, np.abs(1 - rates * beta))
 
 
 def _noise_gain(rates: NDArray[np.float64], contractions: NDArray[np.float64]) -> float:

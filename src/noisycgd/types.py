@@ -50,10 +50,6 @@ class Status(StrEnum):
 class PrivacyProfile(Protocol):
     """A mechanism's privacy in full: delta as a function of epsilon, and back."""
 
-    @property
-    def mu(self) -> float:
-        """Gaussian-DP parameter that bounds the whole profile."""
-
     def delta(self, epsilon: ArrayLike) -> Any:
         """Smallest proved delta at each epsilon >= 0."""
 
@@ -62,6 +58,14 @@ class PrivacyProfile(Protocol):
 
     def tradeoff(self, fpr: ArrayLike) -> Any:
         """Least false-negative rate of a membership test with false-positive rate `fpr`."""
+
+
+class GaussianBounded(PrivacyProfile, Protocol):
+    """A profile that one Gaussian bounds as a whole."""
+
+    @property
+    def mu(self) -> float:
+        """Gaussian-DP parameter that bounds the whole profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +159,7 @@ class Plan:
         Whether the guarantee averages over positions.
     position_multipliers : ndarray of shape (k,)
         mu_j nm / 2 of a record in batch j.
-    profile : PrivacyProfile
+    profile : GaussianBounded
         The released model's privacy.
     delta : float
         Where epsilon is stated.
@@ -184,7 +188,7 @@ class Plan:
     certificate: LossCertificate
     order: Order
     position_multipliers: NDArray[np.float64]
-    profile: PrivacyProfile
+    profile: GaussianBounded
     delta: float
     epsilon: float
     status: Status

@@ -9,11 +9,12 @@ from noisycgd._validation import ParameterError, ParameterTypeError
 from noisycgd.accounting import (
     GaussianProfile,
     MixtureProfile,
+    composition_mu,
     constant_multipliers,
     hidden_state_profile,
     log_delta,
 )
-from noisycgd.types import Order
+from noisycgd.types import Adjacency, Order
 
 ORACLES = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
 PROFILES = [
@@ -185,3 +186,41 @@ def test_profiles_are_values():
     assert len({MixtureProfile((1.0,), (1.0,)), MixtureProfile((1.0,), (1.0,))}) == 1
     with pytest.raises(AttributeError):
         GaussianProfile(1.0).mu = 2.0
+
+
+def test_adjacency_is_replace_one_unless_stated_and_is_checked():
+    assert GaussianProfile(1.0).adjacency is MixtureProfile((1.0,), (1.0,)).adjacency is Adjacency.REPLACE_ONE
+    assert GaussianProfile(1.0, adjacency="add-remove").adjacency is Adjacency.ADD_REMOVE
+    assert GaussianProfile(1.0) != GaussianProfile(1.0, adjacency=Adjacency.ADD_REMOVE)
+    with pytest.raises(ParameterError, match="adjacency must be one of"):
+        MixtureProfile((1.0,), (1.0,), adjacency="neighbours")
+    with pytest.raises(TypeError, match="positional"):
+        GaussianProfile(1.0, Adjacency.ADD_REMOVE)
+
+
+def test_groups_and_replacement_scale_every_mu():
+    added = MixtureProfile((0.0, 1.0), (0.5, 0.5), adjacency=Adjacency.ADD_REMOVE)
+    assert GaussianProfile(0.3).group(3) == GaussianProfile(0.3 * 3)
+    assert added.group(1) == added
+    assert added.to_replace_one() == MixtureProfile((0.0, 2.0), (0.5, 0.5))
+    assert GaussianProfile(0.5, adjacency=Adjacency.ADD_REMOVE).to_replace_one() == GaussianProfile(1.0)
+    with pytest.raises(ParameterError, match="size must be"):
+        added.group(0)
+    with pytest.raises(ParameterTypeError, match="size must be"):
+        added.group(1.5)
+
+
+def test_gaussian_composition_rounds_up():
+    total = GaussianProfile(3.0).compose(GaussianProfile(4.0))
+    assert 5.0 < total.mu <= 5.0 * (1 + 2**-51)
+    assert GaussianProfile(3.0).compose(GaussianProfile(0.0)) == GaussianProfile(3.0)
+
+
+@pytest.mark.parametrize("k", [2, 60])
+@pytest.mark.parametrize("epochs", [1, 400])
+@pytest.mark.parametrize("eta_l2", [0.0, 1e-4, 0.3])
+def test_hidden_state_never_exceeds_composition(k, epochs, eta_l2):
+    composition = GaussianProfile(composition_mu(epochs, 5.0))
+    for order in Order:
+        hidden = hidden_state_profile(constant_multipliers(k, epochs, eta_l2), 5.0, order)
+        assert hidden.epsilon(1e-5) <= composition.epsilon(1e-5) * (1 + 1e-10)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erf, erfcx, erfinv, ndtr, ndtri_exp
 
-from noisycgd._validation import check_real, refuse
+from noisycgd._validation import ParameterTypeError, check_real, message, refuse
 
 Array = NDArray[np.float64]
 
@@ -246,3 +247,21 @@ def check_vector(name: str, values: ArrayLike, *, low: float = 0.0, open_low: bo
     if wrong.any():
         refuse(name, requirement, f"{vector[wrong][0]} at index {int(np.argmax(wrong))}")
     return vector
+
+
+def flattened(name: str, values: ArrayLike, low: float, high: float) -> tuple[tuple[int, ...], Array]:
+    """Shape and flat float64 copy of `values`, all finite and in [low, high]."""
+    requirement = f"numbers at least {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterTypeError(message(name, requirement, values)) from None
+    wrong = ~np.isfinite(array) | (array < low) | (array > high)
+    if wrong.any():
+        refuse(name, requirement, array[wrong][0])
+    return array.shape, array.ravel()
+
+
+def shaped(values: Array, shape: tuple[int, ...]) -> Any:
+    """Inverse of `flattened`; a float for a scalar."""
+    return values.reshape(shape) if shape else float(values[0])

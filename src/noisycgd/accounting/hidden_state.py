@@ -77,6 +77,7 @@ def multipliers(
     contractions: ArrayLike,
     batches_per_epoch: int,
     noise_multipliers: ArrayLike | None = None,
+    map_error: float = 0.0,
 ) -> Array:
     """Multiplier of each position for any schedule: the exact solution of program (S).
 
@@ -90,6 +91,9 @@ def multipliers(
         k; step t (from 0) uses batch t mod k.
     noise_multipliers : array_like of shape (T,), optional
         Positive factors of the common noise multiplier, step by step; default all ones.
+    map_error : float, default 0.0
+        e_t / s_t >= 0: bound on the error of each computed step, as a share of the shift 2 C eta_t / b of a used
+        record. It adds 2 e_t to the shift of *every* step (THEORY section 5), and all positions then cost O(k T).
 
     Returns
     -------
@@ -123,14 +127,32 @@ def multipliers(
     log_d[:-1] += np.cumsum(log_factors[:0:-1])[::-1]
     log_q = 2.0 * (log_d + np.log(relative))
 
+    if check_real("map_error", map_error, low=0.0) > 0.0:
+        squares = _squares_with_errors(log_d, log_q, math.log(2.0 * map_error), k)
+    else:
+        squares = _squares(log_d, log_q, k)
+    return np.asarray(np.sqrt(squares) * (1.0 + _INFLATION + T * 2.0**-52))
+
+
+def _squares(log_d: Array, log_q: Array, k: int) -> list[float]:
+    """Energy of each position; a record's noise between two uses is summed first, so all positions cost O(T)."""
+    T = log_d.size
     E = -(-T // k)
     d, q = (np.pad(v, (0, E * k - T), constant_values=-np.inf).reshape(E, k) for v in (log_d, log_q))
-    # A record's noise accumulates from one use until just before the next: the rest of this epoch and the start of the
-    # next one. Sums of the parts, never differences of running sums, which would cancel.
+    # From one use until just before the next: the rest of this epoch and the start of the next one. Sums of the parts,
+    # never differences of running sums, which would cancel.
     pooled = np.logaddexp.accumulate(q[:, ::-1], axis=1)[:, ::-1]
     pooled[:-1, 1:] = np.logaddexp(pooled[:-1, 1:], np.logaddexp.accumulate(q[1:], axis=1)[:, :-1])
-    squares = [energy(d[:, j].tolist(), pooled[:, j].tolist()) for j in range(k)]
-    return np.asarray(np.sqrt(squares) * (1.0 + _INFLATION + T * 2.0**-52))
+    return [energy(d[:, j].tolist(), pooled[:, j].tolist()) for j in range(k)]
+
+
+def _squares_with_errors(log_d: Array, log_q: Array, log_share: float, k: int) -> list[float]:
+    """Energy of each position when every step shifts; nothing can be summed first, so a position costs O(T)."""
+    position = np.arange(log_d.size) % k
+    shifts = [np.logaddexp(np.where(position == j, log_d, -np.inf), log_share + log_d) for j in range(k)]
+    noise = log_q.tolist()
+    # A record that is never used changes nothing, errors included.
+    return [energy(d.tolist(), noise) if j < log_d.size else 0.0 for j, d in enumerate(shifts)]
 
 
 def energy(log_d: Sequence[float], log_q: Sequence[float]) -> float:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri, ndtri_exp
 
-from noisycgd._validation import ParameterTypeError, check_real, message, refuse
+from noisycgd._validation import check_integer, check_real, refuse
+from noisycgd.accounting.adjacency import check_adjacency, check_convertible
 from noisycgd.accounting.gaussian import (
     Array,
     check_delta,
     check_vector,
+    flattened,
     gaussian_delta_at_zero,
     log_delta,
     log_delta_terms,
@@ -23,7 +25,14 @@ from noisycgd.accounting.gaussian import (
     log_sum,
     mills,
     private_root,
+    shaped,
 )
+from noisycgd.types import Adjacency
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    from noisycgd.accounting.pld import PLDProfile
 
 _CHUNK = 1024
 """Arguments evaluated at once, so that memory stays proportional to the number of components."""
@@ -31,6 +40,8 @@ _CHUNK = 1024
 
 class _Profile:
     """Profile of a mixture with public index; a single Gaussian is the mixture of one."""
+
+    adjacency: Adjacency
 
     @cached_property
     def components(self) -> tuple[Array, Array]:
@@ -55,14 +66,14 @@ class _Profile:
         ParameterError
             If an epsilon is negative or not finite.
         """
-        shape, flat = _flattened("epsilon", epsilon, 0.0, math.inf)
+        shape, flat = flattened("epsilon", epsilon, 0.0, math.inf)
         mus, weights = self.components
         values = np.empty_like(flat)
         for start in range(0, flat.size, _CHUNK):
             piece = slice(start, start + _CHUNK)
             values[piece] = np.exp(log_delta(mus, flat[piece, None])) @ weights
         # Nearly equal to delta, never above 1: the weights sum to 1 only up to rounding.
-        return _shaped(np.minimum(values, 1.0), shape)
+        return shaped(np.minimum(values, 1.0), shape)
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 with `self.delta(epsilon) <= delta`, rounded up.
@@ -130,15 +141,49 @@ class _Profile:
         components, are optimal. Component j has false-positive rate Phi(-tau/mu_j - mu_j/2) and false-negative rate
         Phi(tau/mu_j - mu_j/2).
         """
-        shape, flat = _flattened("fpr", fpr, 0.0, 1.0)
+        shape, flat = flattened("fpr", fpr, 0.0, 1.0)
         if self.components[0][-1] == 0.0:
-            return _shaped(1.0 - flat, shape)
+            return shaped(1.0 - flat, shape)
         values = np.where(flat == 0.0, 1.0, 0.0)
         inner = np.flatnonzero((flat > 0.0) & (flat < 1.0))
         for start in range(0, inner.size, _CHUNK):
             piece = inner[start : start + _CHUNK]
             values[piece] = self._tradeoff_inside(flat[piece])
-        return _shaped(values, shape)
+        return shaped(values, shape)
+
+    def group(self, size: int) -> Self:
+        """Profile for `size` changed records instead of one: every mu times `size` (group privacy of GDP).
+
+        Raises
+        ------
+        ParameterError, ParameterTypeError
+            If `size` is below 1 or no integer.
+        """
+        return self._rescaled(check_integer("size", size), self.adjacency)
+
+    def to_replace_one(self) -> Self:
+        """Replace-one profile of an add-remove one: every mu doubles, for replacing is one removal and one addition.
+
+        Raises
+        ------
+        ParameterError
+            If the profile is a replace-one profile already.
+        """
+        check_convertible(self.adjacency)
+        return self._rescaled(2, Adjacency.REPLACE_ONE)
+
+    def to_dp_accounting(self) -> PrivacyLossDistribution:
+        """A pessimistic dp-accounting `PrivacyLossDistribution`; raises ParameterError beyond mu = 1e6."""
+        from noisycgd.accounting.pld import to_pld
+
+        return to_pld(self).to_dp_accounting()  # type: ignore[arg-type]
+
+    def with_added_mu(self, mu: float) -> Self:
+        """Profile after an independent mu-GDP release: mu adds in squares in every component, rounded up."""
+        raise NotImplementedError
+
+    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
+        raise NotImplementedError
 
     def _tradeoff_inside(self, fpr: Array) -> Array:
         mus, weights = self.components
@@ -173,11 +218,13 @@ class GaussianProfile(_Profile):
     ----------
     mu : float
         GDP parameter, finite and >= 0.
+    adjacency : Adjacency, keyword
+        Which data sets count as neighbours; replace-one by default.
 
     Raises
     ------
     ParameterError
-        If `mu` is negative or not finite.
+        If `mu` is negative or not finite, or `adjacency` is unknown.
 
     Notes
     -----
@@ -190,14 +237,32 @@ class GaussianProfile(_Profile):
     """
 
     mu: float
+    adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mu", check_real("mu", self.mu, low=0.0))
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
 
     @cached_property
     def components(self) -> tuple[Array, Array]:
         """The one mu, with weight 1."""
         return np.array([self.mu]), np.ones(1)
+
+    def compose(self, other: GaussianProfile | MixtureProfile | PLDProfile) -> Any:
+        """Profile of releasing both outputs, the second chosen after the first if you like; see `accounting.compose`.
+
+        With a Gaussian: sqrt(mu1^2 + mu2^2). With a mixture: that in each of its components.
+        """
+        from noisycgd.accounting.pld import compose
+
+        return compose(self, other)
+
+    def with_added_mu(self, mu: float) -> Self:
+        """Profile after an independent mu-GDP release: sqrt(self.mu^2 + mu^2), rounded up."""
+        return replace(self, mu=added(self.mu, mu))
+
+    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
+        return replace(self, mu=self.mu * factor, adjacency=adjacency)
 
 
 @dataclass(frozen=True)
@@ -212,6 +277,8 @@ class MixtureProfile(_Profile):
         GDP parameters, finite and >= 0.
     weights : sequence of float, length J
         Probabilities >= 0 that sum to 1 within 1e-9; they are normalised.
+    adjacency : Adjacency, keyword
+        Which data sets count as neighbours; replace-one by default.
 
     Raises
     ------
@@ -225,8 +292,10 @@ class MixtureProfile(_Profile):
 
     mus: tuple[float, ...]
     weights: tuple[float, ...]
+    adjacency: Adjacency = field(default=Adjacency.REPLACE_ONE, kw_only=True)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "adjacency", check_adjacency(self.adjacency))
         mus, weights = check_vector("mus", self.mus), check_vector("weights", self.weights)
         if mus.shape != weights.shape:
             refuse("weights", f"as many as the {mus.size} mus", weights.size)
@@ -249,19 +318,25 @@ class MixtureProfile(_Profile):
         mus, index = np.unique(np.array(self.mus)[used], return_inverse=True)
         return mus, np.bincount(index, weights=weights[used]).astype(np.float64)
 
+    def compose(self, other: GaussianProfile | MixtureProfile | PLDProfile) -> Any:
+        """Profile of releasing both outputs; see `accounting.compose`.
 
-def _flattened(name: str, values: ArrayLike, low: float, high: float) -> tuple[tuple[int, ...], Array]:
-    """Shape and flat float64 copy of `values`, all finite and in [low, high]."""
-    requirement = f"numbers at least {low:g}" + (f" and at most {high:g}" if high < math.inf else "")
-    try:
-        array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterTypeError(message(name, requirement, values)) from None
-    wrong = ~np.isfinite(array) | (array < low) | (array > high)
-    if wrong.any():
-        refuse(name, requirement, array[wrong][0])
-    return array.shape, array.ravel()
+        Two mixtures are composed with *independent* indices. Two releases that share one permutation are not covered:
+        a record in a bad position of one is in a bad position of the other. Use `compose_shared_permutation`, or
+        compose with `GaussianProfile(other.mu)`, the worst position, which holds in any case.
+        """
+        from noisycgd.accounting.pld import compose
+
+        return compose(self, other)
+
+    def with_added_mu(self, mu: float) -> Self:
+        """Profile after an independent mu-GDP release: sqrt(mu_j^2 + mu^2) in every component, rounded up."""
+        return replace(self, mus=tuple(added(m, mu) for m in self.mus))
+
+    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
+        return replace(self, mus=tuple(m * factor for m in self.mus), adjacency=adjacency)
 
 
-def _shaped(values: Array, shape: tuple[int, ...]) -> Any:
-    return values.reshape(shape) if shape else float(values[0])
+def added(first: float, second: float) -> float:
+    """Length of the vector (first, second), rounded up; exact if either is 0."""
+    return math.nextafter(math.hypot(first, second), math.inf) if first > 0 < second else first + second

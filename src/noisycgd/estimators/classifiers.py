@@ -61,7 +61,8 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
     def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
         y = column_or_1d(y, warn=True)
         if not _are_labels(y):
-            raise DataError(message("y", f"made of {_LABELS}", f"{y.dtype} values", "Convert the labels first."))
+            way_out = "Unknown label type: convert the labels first."
+            raise DataError(message("y", f"made of {_LABELS}", f"{y.dtype} values", way_out))
         check_classification_targets(y)
         present = np.unique(y)
         assumed: tuple[str, ...] = ()

@@ -106,6 +106,8 @@ def _assembled(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any],
     # No larger than an array that is really there, so that a forged number cannot ask for memory.
     d = check_integer("n_features_in", document["n_features_in"], low=1, high=weights.shape[0])
     bounds = RowBounds.from_dict(document["bounds"], d)
+    if bounds.to_dict() != document["bounds"]:
+        raise ModelFileError(f"bounds must be as they were saved; got {document['bounds']!r:.200}. {_WAY_OUT}")
     kind, P = document["gates"]["kind"], check_integer("n_hyperplanes", document["gates"]["n_hyperplanes"], low=0)
     if kind not in GATE_KINDS or (kind == "linear") != (P == 0) or (kind == "antithetic" and P % 2):
         raise ModelFileError(f"gates must be a known kind with a possible number of hyperplanes; got {kind!r}, {P}")

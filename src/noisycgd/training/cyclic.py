@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +55,20 @@ def train_cyclic(
         If the batches or the loss are not those that the plan accounts for.
     """
     _check_fits(batches, loss, plan, n_outputs)
+    # The state stays float32; a loss that solves for its residual may do so in float64.
+    with jax.enable_x64(True):
+        return _run(batches, levels, loss, plan, n_outputs, randomness, on_epoch)
+
+
+def _run(
+    batches: FixedBatches,
+    levels: NDArray[np.float32],
+    loss: Loss,
+    plan: Plan,
+    n_outputs: int,
+    randomness: Randomness,
+    on_epoch: Callable[[int], None] | None,
+) -> NDArray[np.float32]:
     k, _, d = batches.rows.shape
     rates = plan.learning_rates.reshape(plan.epochs, k).astype(np.float32)
     epoch = StepBatch(

@@ -1,0 +1,86 @@
+"""From adding or removing a record to replacing one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from noisycgd.accounting.adjacency import check_convertible
+from noisycgd.accounting.gaussian import check_delta, flattened, shaped
+from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
+from noisycgd.types import Adjacency
+
+if TYPE_CHECKING:
+    from noisycgd.accounting.pld import PLDProfile
+
+_LINES = 2000
+
+
+@dataclass(frozen=True, eq=False)
+class ConvertedProfile:
+    """Replace-one profile from any add-remove profile: delta'(epsilon) = (1 + e^(epsilon/2)) delta(epsilon/2).
+
+    Replacing a record is one removal and one addition. Each of the two multiplies probabilities by at most
+    e^(epsilon/2) and adds delta(epsilon/2); the second also multiplies the first one's delta, whence the factor
+    1 + e^(epsilon/2). It holds for every mechanism, and is loose: where the mechanism is known (a Gaussian,
+    Poisson-subsampled DP-SGD) ask for its replace-one profile itself.
+
+    Parameters
+    ----------
+    base : GaussianProfile, MixtureProfile or PLDProfile
+        Profile for adding or removing one record.
+
+    Raises
+    ------
+    ParameterError
+        If `base` is a replace-one profile. It cannot be turned into an add-remove one either: it takes the number of
+        records as public, and says nothing about data sets of different sizes.
+    """
+
+    base: GaussianProfile | MixtureProfile | PLDProfile
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """Replace-one."""
+        return Adjacency.REPLACE_ONE
+
+    def __post_init__(self) -> None:
+        check_convertible(self.base.adjacency)
+
+    def delta(self, epsilon: ArrayLike) -> Any:
+        """delta'(epsilon) at each epsilon >= 0, at most 1."""
+        shape, flat = flattened("epsilon", epsilon, 0.0, math.inf)
+        with np.errstate(over="ignore", divide="ignore"):
+            logs = np.logaddexp(0.0, 0.5 * flat) + np.log(self.base.delta(0.5 * flat))
+        return shaped(np.exp(np.minimum(logs + 2.0**-48 * (1.0 + flat), 0.0)), shape)
+
+    def epsilon(self, delta: float) -> float:
+        """An epsilon with `self.delta(epsilon) <= delta`, within a relative 1e-9 of a root; inf if none is found."""
+        from scipy.optimize import brentq
+
+        delta = check_delta(delta)
+        if self.delta(0.0) <= delta:
+            return 0.0
+        high = 1.0
+        while self.delta(high) > delta:
+            high *= 2.0
+            if high > 1e12:
+                return math.inf
+        root, nudge = float(brentq(lambda e: self.delta(e) - delta, 0.0, high, xtol=1e-12, rtol=1e-12)), 1e-12
+        while self.delta(root) > delta:
+            root, nudge = min(root * (1.0 + nudge), high), 2.0 * nudge
+        return root
+
+    def tradeoff(self, fpr: ArrayLike) -> Any:
+        """Least false-negative rate at each `fpr` in [0, 1], from a finite number of epsilons, hence rounded down."""
+        shape, flat = flattened("fpr", fpr, 0.0, 1.0)
+        epsilons = np.linspace(0.0, min(self.epsilon(1e-9), 1e3), _LINES)
+        deltas, best = self.delta(epsilons), np.zeros_like(flat)
+        for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True):
+            line = np.maximum(1.0 - delta - np.exp(min(epsilon, 700.0)) * flat, np.exp(-epsilon) * (1.0 - delta - flat))
+            best = np.maximum(best, line)
+        return shaped(np.clip(best - 2.0**-40, 0.0, 1.0 - flat), shape)

@@ -1,0 +1,207 @@
+"""Bad data and bad parameters: refused in words, and the estimator is left unfitted."""
+
+import inspect
+import warnings
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import sparse
+from sklearn.exceptions import NotFittedError
+
+from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
+from noisycgd._validation import DataError, ParameterError, ParameterTypeError, UnprovenGuaranteeError
+from noisycgd.estimators import _base
+
+N, D = 48, 5
+RNG = np.random.default_rng(11)
+X = RNG.standard_normal((N, D))
+Y = np.arange(N) % 2
+ESTIMATORS = {
+    "relu": (ConvexReLUClassifier, {"n_hyperplanes": 4, "epochs": 2}),
+    "linear": (LinearClassifier, {"epochs": 2}),
+    "regressor": (ConvexReLURegressor, {"n_hyperplanes": 4, "epochs": 2}),
+}
+ONE = pytest.mark.parametrize("kind", ["relu", "regressor"])
+EVERY = pytest.mark.parametrize("kind", list(ESTIMATORS))
+
+
+def make(kind="relu", **changes):
+    cls, parameters = ESTIMATORS[kind]
+    return cls(**{**parameters, **changes})
+
+
+def fitted_attributes(estimator):
+    return {name for name in vars(estimator) if name.endswith("_")}
+
+
+def assert_unfitted(estimator):
+    assert fitted_attributes(estimator) == set()
+    with pytest.raises(NotFittedError):
+        estimator.predict(X)
+
+
+def assert_refused(estimator, error, expected, data=X, target=Y):
+    """`fit` raises, and leaves neither a fresh nor a fitted estimator fitted."""
+    with pytest.raises(error, match=expected):
+        estimator.fit(data, target)
+    assert_unfitted(estimator)
+    bad = estimator.get_params()
+    estimator.set_params(**{name: p.default for name, p in inspect.signature(type(estimator)).parameters.items()})
+    estimator.set_params(epochs=1).fit(X, Y).set_params(**bad)
+    with pytest.raises(error, match=expected):
+        estimator.fit(data, target)
+    assert_unfitted(estimator)
+
+
+class TestBadData:
+    @EVERY
+    @pytest.mark.parametrize(
+        ("data", "expected"),
+        [
+            (np.zeros((0, D)), r"Found array with 0 sample\(s\)"),
+            (np.zeros((N, 0)), r"0 feature\(s\)"),
+            (np.zeros(N), "Expected 2D array, got 1D array instead"),
+            (np.zeros((N, D, 2)), "dim 3"),
+            (np.where(np.arange(D) == 1, np.nan, X), "Input X contains NaN"),
+            (np.where(np.arange(D) == 1, -np.inf, X), "Input X contains infinity"),
+            (X[:-1], "inconsistent numbers of samples"),
+            (X.astype(complex), "Complex data not supported"),
+            ([["a"] * D] * N, "not compatible with arrays of bytes/strings"),
+        ],
+        ids=["no rows", "no columns", "1-D", "3-D", "NaN", "inf", "lengths", "complex", "text"],
+    )
+    def test_arrays(self, kind, data, expected):
+        assert_refused(make(kind), ValueError, expected, data, Y[: max(1, len(data))] if len(data) == 0 else Y)
+
+    @EVERY
+    def test_sparse_matrices(self, kind):
+        assert_refused(make(kind), TypeError, "Sparse data was passed.*toarray", sparse.csr_array(X))
+
+    @EVERY
+    def test_no_target(self, kind):
+        assert_refused(make(kind), ValueError, "requires y to be passed", X, None)
+
+    @ONE
+    def test_tables_with_gaps(self, kind):
+        table = pl.DataFrame({"a": [None, *X[1:, 0]], "b": X[:, 1]})
+        expected = r"^Numeric columns must be without missing or non-finite values; got .1 in 'a'.\. Remove"
+        assert_refused(make(kind), DataError, expected, table)
+
+
+BAD_PARAMETERS = [
+    ({"epsilon": 0}, ParameterError, r"^epsilon must be a number above 0; got 0"),
+    ({"epsilon": -1.0}, ParameterError, r"^epsilon must be a number above 0; got -1"),
+    ({"epsilon": float("nan")}, ParameterError, r"^epsilon must be a number above 0; got nan"),
+    ({"epsilon": "1"}, ParameterTypeError, r"^epsilon must be a number above 0; got '1'"),
+    ({"epsilon": None}, ParameterTypeError, r"^epsilon must be a number above 0; got None"),
+    ({"epsilon": True}, ParameterTypeError, r"^epsilon must be a number above 0; got True"),
+    ({"delta": 0.0}, ParameterError, r"^delta must be a number above 0 and below 1; got 0"),
+    ({"delta": 1.0}, ParameterError, r"^delta must be a number above 0 and below 1; got 1"),
+    ({"delta": -0.1}, ParameterError, r"^delta must be a number above 0 and below 1; got -0.1"),
+    ({"mu": 0.0}, ParameterError, r"^mu must be a number above 0; got 0"),
+    (
+        {"mu": 1.0, "noise_multiplier": 1.0},
+        ParameterError,
+        r"^noise_multiplier must be None when mu is given; got 1",
+    ),
+    ({"noise_multiplier": -2.0}, ParameterError, r"^noise_multiplier must be a number above 0; got -2"),
+    ({"epochs": 0}, ParameterError, r"^epochs must be an integer at least 1; got 0"),
+    ({"epochs": 1.5}, ParameterTypeError, r"^epochs must be an integer at least 1; got 1.5"),
+    (
+        {"batch_size": N + 1},
+        ParameterError,
+        rf"^batch_size must be at most the number of records \({N}\); got 49\. Low",
+    ),
+    (
+        {"batch_size": "all"},
+        ParameterTypeError,
+        r"^batch_size must be an integer at least 1; got 'all'\. batch_size=\"a",
+    ),
+    (
+        {"learning_rate": 1e6},
+        UnprovenGuaranteeError,
+        r"^learning_rate must be at most [\d.]+ \(= 2/beta.*got 1000000",
+    ),
+    (
+        {"learning_rate": "fast"},
+        ParameterTypeError,
+        r"^learning_rate must be .*; got 'fast'\. learning_rate=\"auto\"",
+    ),
+    ({"schedule": "step"}, ParameterError, r"^schedule must be one of 'linear', .*; got 'step'\. An array"),
+    (
+        {"schedule": [1.0, 0.5, 0.2]},
+        ParameterError,
+        r"^schedule must be of shape \(4,\), .* or \(2,\), .*; got \(3,\)",
+    ),
+    ({"schedule": [1.0, 0.0]}, ParameterError, r"^schedule must be made of factors above 0 and at most 1"),
+    ({"l2": -1.0}, ParameterError, r"^l2 must be a number at least 0 .*; got -1.0\. .*l2=0"),
+    ({"l2": 1e40}, ParameterError, r"^l2 must be a number at least 0 and at most 1e\+20; got 1e\+40"),
+    ({"row_norm": 0.0}, ParameterError, r"^row_norm must be a number at least .*; got 0"),
+    ({"row_bounding": "scale"}, ParameterError, r"^row_bounding must be one of 'normalize', 'clip'; got 'scale'"),
+    ({"center_rows": "no"}, ParameterTypeError, r"^center_rows must be True or False; got 'no'"),
+    ({"allow_unproven": "no"}, ParameterTypeError, r"^allow_unproven must be True or False; got 'no'"),
+    ({"verbose": 2}, ParameterTypeError, r"^verbose must be True or False; got 2"),
+    ({"bias": float("inf")}, ParameterError, r"^bias must be .*finite; got inf"),
+    (
+        {"column_bounds": np.zeros((3, 2))},
+        ParameterError,
+        r"^column_bounds must be .*\(5, 2\); got \(3, 2\)\. Give one",
+    ),
+    ({"column_bounds": (1.0, 0.0)}, ParameterError, r"^column_bounds must be finite with low < high"),
+    ({"batch_order": "sorted"}, ParameterError, r"^batch_order must be one of 'permuted', 'given'; got 'sorted'"),
+    ({"clipping_norm": 0.0}, ParameterError, r"^clipping_norm must be a number above 0; got 0"),
+    ({"clipping_norm": "all"}, ParameterError, r"^clipping_norm must be one of 'auto'; got 'all'\. A number"),
+]
+
+
+class TestBadParameters:
+    @ONE
+    @pytest.mark.parametrize(("changes", "error", "expected"), BAD_PARAMETERS, ids=lambda v: str(v)[:40])
+    def test_are_refused_before_training(self, kind, changes, error, expected, monkeypatch):
+        model = make(kind, **changes)
+        monkeypatch.setattr(_base, "train_cyclic", train := Recorder(_base.train_cyclic))
+        assert_refused(model, error, expected)
+        assert train.calls == 1  # the fit with good parameters in between
+
+    @pytest.mark.parametrize(
+        ("seed", "error"),
+        [
+            (-1, ParameterError),
+            (2**32, ParameterError),
+            ("one", ParameterTypeError),
+            (0.5, ParameterTypeError),
+            (np.random.default_rng(0), ParameterTypeError),
+        ],
+    )
+    def test_other_seeds_are_refused(self, seed, error):
+        assert_refused(make(random_state=seed), error, r"^random_state must be an integer at least 0 and at most 4.29")
+
+    @ONE
+    def test_odd_hyperplanes(self, kind):
+        expected = r"^n_hyperplanes must be even for antithetic pairs; got 5\. Use an even number, or gates=\"iid\""
+        assert_refused(make(kind, n_hyperplanes=5), ParameterError, expected)
+        make(kind, n_hyperplanes=5, gates="iid").fit(X, Y)
+
+    @ONE
+    def test_unknown_gates(self, kind):
+        assert_refused(
+            make(kind, gates="relu"), ParameterError, r"^gates must be one of 'antithetic', 'iid'.*got 'relu'"
+        )
+
+    def test_delta_above_one_in_n_warns(self):
+        model = make(delta=0.05)
+        with pytest.warns(UserWarning, match=r"^delta must be at most 1/n = 0.0208 .*; got 0.05\. Lower it\.$"):
+            model.fit(X, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            make(delta=1 / N).fit(X, Y)
+
+
+class Recorder:
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, *args):
+        self.calls += 1
+        return self.function(*args)

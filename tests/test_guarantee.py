@@ -1,0 +1,188 @@
+import json
+import math
+
+import numpy as np
+import pytest
+
+from noisycgd import Guarantee
+from noisycgd._validation import ModelFileError, NoisyCGDError
+from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
+from noisycgd.data import RowBounds
+from noisycgd.guarantee import read_guarantee, state_guarantee
+from noisycgd.planning import plan_noisy_cgd
+from noisycgd.types import Adjacency, EpsilonDelta, LossCertificate, Order, Status, ThreatModel
+
+SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
+NOT_CONVEX = LossCertificate("norm_clipped_softmax", 0.5, 0.5, False, "why it fails")
+
+
+def stated(order=Order.PERMUTED, certificate=SOFTMAX, secret=True, assumed_public=(), **changes):
+    run = {"n_records": 50, "batch_size": 20, "epochs": 3, "target": EpsilonDelta(2.0, 1e-5), **changes}
+    plan = plan_noisy_cgd(certificate=certificate, feature_norm=2.0, order=order, allow_unproven=True, **run)
+    bounds = RowBounds.create(2.0, "clip", False, 0.0, None, 3)
+    return plan, state_guarantee(plan, bounds, secret=secret, assumed_public=assumed_public)
+
+
+def saved(guarantee):
+    return json.loads(json.dumps(guarantee.to_dict()))
+
+
+class TestStatement:
+    def test_repeats_the_plan(self):
+        plan, g = stated()
+        assert (g.epsilon, g.delta, g.mu, g.status) == (plan.epsilon, 1e-5, plan.profile.mu, Status.PROVED)
+        assert (g.adjacency, g.threat_model) == (Adjacency.REPLACE_ONE, ThreatModel.FINAL_MODEL)
+        assert (g.n_records, g.batch_size, g.epochs, g.order) == (50, 20, 3, Order.PERMUTED)
+        assert (g.noise_multiplier, g.gradient_bound) == (plan.noise_multiplier, plan.gradient_bound)
+
+    @pytest.mark.parametrize("order", list(Order))
+    def test_its_positions_give_its_epsilon(self, order):
+        _, g = stated(order)
+        profile = MixtureProfile(g.position_mus, g.position_weights)
+        assert profile.epsilon(g.delta) == pytest.approx(g.epsilon, rel=1e-12)
+        assert max(g.position_mus) == g.mu
+
+    def test_permuted_positions_are_weighted_by_their_batches(self):
+        _, g = stated()
+        assert g.position_weights == tuple(batch_weights(50, 20))
+        assert g.position_weights == (0.4, 0.4, 0.2)
+
+    def test_a_given_order_has_the_worst_position(self):
+        plan, g = stated(Order.GIVEN)
+        assert g.position_mus == (2 * plan.position_multipliers.max() / plan.noise_multiplier,)
+        assert g.epsilon == GaussianProfile(g.mu).epsilon(1e-5)
+        assert "worst position of a record in the given order" in str(g)
+
+    def test_the_noise_of_the_conditions_is_the_plan_s(self):
+        plan, g = stated()
+        text = str(g)
+        assert f"standard deviation {plan.noise_std:.6g}" in text
+        assert f"differ by at most {2 * plan.gradient_bound:.6g}" in text
+        assert f"at most 2/beta = {2 / plan.smoothness:.6g}" in text
+        assert "brought to norm 2 (clip)" in text
+
+    def test_every_condition_of_the_theorem_is_there(self):
+        names = [c.name for c in stated()[1].conditions]
+        assert names == [
+            "convex, smooth losses",
+            "bounded gradients",
+            "admissible steps",
+            "fixed batches",
+            "public start",
+            "fresh secret noise",
+            "only the last iterate leaves",
+        ]
+
+    def test_what_was_assumed_is_printed(self):
+        _, g = stated(assumed_public=("the colour of the sky",))
+        assert "the colour of the sky" in str(g).partition("assumed public")[2]
+        assert "float32" in str(g).partition("assumed\n")[2]
+        assert "assumed public" not in str(stated()[1])
+
+
+class TestStatus:
+    def test_proved(self):
+        assert "-differential privacy — PROVED" in str(stated()[1]).splitlines()[0]
+        assert stated()[1].reasons == ()
+
+    def test_unproven_says_so_first_and_why(self):
+        _, g = stated(certificate=NOT_CONVEX)
+        assert g.status is Status.UNPROVEN
+        assert "UNPROVEN: a number for comparison, not a guarantee" in str(g).splitlines()[0]
+        assert "why not proved the residual of loss 'norm_clipped_softmax' is not the gradient" in str(g)
+        assert "NOT convex (why it fails)" in str(g)
+        assert g.to_dict()["status"] == "unproven"
+
+    @pytest.mark.parametrize("certificate", [SOFTMAX, NOT_CONVEX])
+    def test_predictable_noise_voids_whatever_else_holds(self, certificate):
+        _, g = stated(certificate=certificate, secret=False)
+        assert g.status is Status.VOID
+        assert "VOID: no privacy at all" in str(g).splitlines()[0]
+        assert "fixed seed, for a test" in g.reasons[-1]
+
+
+class TestReading:
+    @pytest.mark.parametrize("order", list(Order))
+    @pytest.mark.parametrize("certificate", [SOFTMAX, NOT_CONVEX])
+    @pytest.mark.parametrize("secret", [True, False])
+    def test_gives_back_what_was_stated(self, order, certificate, secret):
+        _, g = stated(order, certificate, secret, ("a fact",))
+        assert read_guarantee(saved(g)) == g
+        assert Guarantee.from_dict(saved(g)) == g
+
+    @pytest.mark.parametrize("n", [1, 20, 21, 997])
+    @pytest.mark.parametrize("order", list(Order))
+    def test_for_any_number_of_records(self, n, order):
+        _, g = stated(order, n_records=n, batch_size=min(n, 20))
+        assert read_guarantee(saved(g)) == g
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"epsilon": 1.0},
+            {"epsilon": 1.9999},
+            {"mu": 0.1},
+            {"delta": 1e-6},
+            {"delta": 0.0},
+            {"status": "unproven"},
+            {"status": "void"},
+            {"status": "conditional"},
+            {"status": "proven"},
+            {"reasons": ["it does not hold"]},
+            {"adjacency": "add-remove"},
+            {"threat_model": "all-iterates"},
+            {"mechanism": "DP-SGD"},
+            {"order": "given"},
+            {"n_records": 60},
+            {"n_records": 10**15},
+            {"n_records": "50"},
+            {"n_records": 50.0},
+            {"n_records": True},
+            {"batch_size": 51},
+            {"batch_size": 1},
+            {"batch_size": 0},
+            {"epochs": -1},
+            {"epochs": None},
+            {"noise_multiplier": -1.0},
+            {"gradient_bound": 0.0},
+            {"position_mus": []},
+            {"position_mus": [1.0, 1.0, "x"]},
+            {"position_mus": 1.0},
+            {"position_weights": [0.2, 0.4, 0.4]},
+            {"position_weights": [0.4, 0.6]},
+            {"conditions": [{"name": "none"}]},
+            {"conditions": [[1, 2, 3]]},
+            {"assumptions": "none"},
+            {"assumptions": [1]},
+            {"assumed_public": None},
+            {"surplus": 1},
+        ],
+        ids=str,
+    )
+    def test_refuses_what_contradicts_itself(self, change):
+        values = {**saved(stated()[1]), **change}
+        with pytest.raises((NoisyCGDError, KeyError, TypeError, ValueError)):
+            read_guarantee(values)
+
+    @pytest.mark.parametrize("name", sorted(stated()[1].to_dict()))
+    def test_refuses_what_is_incomplete(self, name):
+        values = saved(stated()[1])
+        del values[name]
+        with pytest.raises((NoisyCGDError, KeyError, TypeError, ValueError)):
+            read_guarantee(values)
+
+    def test_an_unproven_statement_does_not_become_proved(self):
+        values = {**saved(stated(certificate=NOT_CONVEX)[1]), "status": "proved"}
+        with pytest.raises(ModelFileError, match=r"^guarantee must be proved if and only if .* Restore the model"):
+            read_guarantee(values)
+
+    def test_the_contradiction_is_named(self):
+        values = {**saved(stated()[1]), "epsilon": 1.0}
+        with pytest.raises(
+            ModelFileError, match=r"^guarantee must be the mu and epsilon of its positions.*got \(.*, 1"
+        ):
+            read_guarantee(values)
+
+    def test_last_digits_may_differ(self):
+        g = stated()[1]
+        assert read_guarantee({**saved(g), "epsilon": float(np.nextafter(g.epsilon, 3))}).epsilon > g.epsilon
