@@ -12,7 +12,6 @@ from noisycgd.losses import MarginSoftmax
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import system_randomness
 
-
 # The precision that the package asks for; on a CPU there is no other.
 _multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
 

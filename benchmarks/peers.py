@@ -24,12 +24,11 @@ from benchmarks.problem import Contender, Problem
 class TorchStep(abc.ABC):
     """A peer that walks through the batches in order, step by step."""
 
-    def __init__(self, problem: Problem, name: str, steps: int, rouses: bool = True) -> None:
+    def __init__(self, problem: Problem, name: str, steps: int) -> None:
         self.name, self.steps, self.problem = name, steps, problem
         self.rows = torch.from_numpy(problem.rows)
         self.gates = torch.from_numpy(problem.open_gates)
         self.labels = torch.from_numpy(problem.labels).long()
-        self._rouses = rouses
         self._next = 0
 
     @abc.abstractmethod
@@ -41,9 +40,8 @@ class TorchStep(abc.ABC):
         """(P, d, q): the model's parameters, gate by gate."""
 
     def rouse(self) -> None:
-        """One untimed step, unless a step is so long that it is its own warm-up."""
-        if self._rouses:
-            self._advance(1)
+        """One untimed step."""
+        self._advance(1)
 
     def run(self) -> None:
         """`steps` steps."""
@@ -107,10 +105,8 @@ class OpacusStep(TorchStep):
         Ghost clipping instead of per-sample gradients by hooks.
     """
 
-    def __init__(
-        self, problem: Problem, name: str, model: nn.Module, *, ghost: bool, steps: int, rouses: bool = True
-    ) -> None:
-        super().__init__(problem, name, steps, rouses)
+    def __init__(self, problem: Problem, name: str, model: nn.Module, *, ghost: bool, steps: int) -> None:
+        super().__init__(problem, name, steps)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.zero_()
@@ -208,7 +204,7 @@ def make_peers(problem: Problem, threads: int) -> tuple[list[Contender], list[st
     if psutil.virtual_memory().available < needed:
         return peers, [f"opacus_hooks left out: needs about {needed / 1e9:.1f} GB of free memory"]
     for name, model in (("one_layer", OneLayer(d, P, q, b)), ("many_layers", ManyLayers(d, P, q))):
-        peers.append(OpacusStep(problem, f"opacus_hooks_{name}", model, ghost=False, steps=1, rouses=False))
+        peers.append(OpacusStep(problem, f"opacus_hooks_{name}", model, ghost=False, steps=1))
     return peers, []
 
 

@@ -7,6 +7,7 @@ the result; milliseconds are those of one machine on one day.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import os
 import platform
@@ -34,6 +35,9 @@ COUNTED = {
     "torch_closed_form_antithetic": ("torch_closed_form_antithetic",),
 }
 
+# Load per core above which a result says that other work was running.
+QUIET_LOAD = 0.25
+
 # Idle worker threads of one library spin for a while before they sleep, on the next contender's cores.
 PAUSE_S = 0.3
 
@@ -46,10 +50,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="toy sizes: shows that it runs, says nothing about speed")
     parser.add_argument("--rounds", type=int, default=7, help="turns of each contender (default: 7)")
     parser.add_argument("--without-peers", action="store_true", help="leave PyTorch and Opacus out")
+    parser.add_argument("--keep-memory", action="store_true", help="tell the C library to keep freed memory")
     options = parser.parse_args(arguments)
     if options.rounds < 1:
         parser.error(f"--rounds must be at least 1; got {options.rounds}.")
-    result = measure(QUICK if options.quick else FULL, options.rounds, with_peers=not options.without_peers)
+    result = measure(
+        QUICK if options.quick else FULL,
+        options.rounds,
+        with_peers=not options.without_peers,
+        keep_memory=options.keep_memory,
+    )
     text = json.dumps(result, indent=2)
     if options.out is not None:
         write_whole(options.out, text + "\n")
@@ -57,13 +67,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def measure(sizes: Sizes, rounds: int, *, with_peers: bool = True) -> dict[str, Any]:
-    """Every number of the benchmark as one JSON-ready dictionary; README.md says what each key means."""
+def measure(sizes: Sizes, rounds: int, *, with_peers: bool = True, keep_memory: bool = True) -> dict[str, Any]:
+    """Every number of the benchmark as one JSON-ready dictionary; README.md says what each key means.
+
+    Parameters
+    ----------
+    sizes : Sizes
+        The problem.
+    rounds : int
+        Turns of each contender.
+    with_peers : bool, default True
+        Whether PyTorch and Opacus take part, if they are installed.
+    keep_memory : bool, default True
+        Whether the C library is told to keep freed memory for the next step, for all contenders.
+    """
     machine = describe_machine()
     # First, while this process is small and idle.
     afresh = measure_afresh("memory", sizes) | measure_afresh("compile", sizes)
+    keeps_memory = keep_memory and _keep_freed_memory()
     problem = make_problem(sizes)
     contenders, notes = make_contenders(problem, machine["cores"], with_peers)
+    if (load := machine["load_before"]) is not None and load > QUIET_LOAD * machine["cores"]:
+        notes.append(f"the machine was not quiet: load {load:.2f} on {machine['cores']} cores before the run")
     times = race(contenders, rounds)
     ratios = compare(times)
     gigaflop = 4e-9 * sizes.b * sizes.d * sizes.n_gates * sizes.q
@@ -83,6 +108,7 @@ def measure(sizes: Sizes, rounds: int, *, with_peers: bool = True) -> dict[str, 
         },
         "limit_gflop_per_s": gigaflop / float(np.median(times["limit"])),
         "machine": machine,
+        "allocator_keeps_memory": keeps_memory,
         "versions": {name: found for name in PACKAGES if (found := _version(name)) is not None}
         | {"python": platform.python_version()},
         "notes": notes,
@@ -91,8 +117,6 @@ def measure(sizes: Sizes, rounds: int, *, with_peers: bool = True) -> dict[str, 
 
 def make_contenders(problem: Problem, cores: int, with_peers: bool) -> tuple[list[Contender], list[str]]:
     """The package's step, the limit and the peers that are installed; notes on those left out."""
-    # Before torch is loaded: huge pages, off by default, halve the time of the peers with large tensors.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     from benchmarks.kernel import Limit, PackageStep
 
     contenders: list[Contender] = [PackageStep(problem), Limit(problem)]
@@ -112,7 +136,9 @@ def race(contenders: Sequence[Contender], rounds: int, pause_s: float = PAUSE_S)
     Each round starts with another contender, so that nobody always follows the same one.
     """
     for contender in contenders:
-        contender.run()
+        # Three turns, until memory that earlier ones freed suffices.
+        for _ in range(3):
+            contender.run()
     times: dict[str, list[float]] = {c.name: [] for c in contenders}
     for r in range(rounds):
         for i in range(len(contenders)):
@@ -181,6 +207,14 @@ def write_whole(path: Path, text: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     part.write_text(text)
     os.replace(part, path)
+
+
+def _keep_freed_memory() -> bool:
+    """Whether the C library agreed to keep freed memory; without that, page faults dominate steps of gigabytes."""
+    if os.name != "posix" or not hasattr(libc := ctypes.CDLL(None), "mallopt"):
+        return False
+    m_trim_threshold, m_mmap_max = -1, -4
+    return bool(libc.mallopt(m_mmap_max, 0)) and bool(libc.mallopt(m_trim_threshold, -1))
 
 
 def _version(package: str) -> str | None:

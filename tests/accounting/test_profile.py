@@ -198,11 +198,11 @@ def test_adjacency_is_replace_one_unless_stated_and_is_checked():
         GaussianProfile(1.0, Adjacency.ADD_REMOVE)
 
 
-def test_groups_and_replacement_scale_every_mu():
+def test_groups_and_replacement_scale_the_worst_mu():
     added = MixtureProfile((0.0, 1.0), (0.5, 0.5), adjacency=Adjacency.ADD_REMOVE)
     assert GaussianProfile(0.3).group(3) == GaussianProfile(0.3 * 3)
-    assert added.group(1) == added
-    assert added.to_replace_one() == MixtureProfile((0.0, 2.0), (0.5, 0.5))
+    assert added.group(1) == GaussianProfile(1.0, adjacency=Adjacency.ADD_REMOVE)
+    assert added.to_replace_one() == GaussianProfile(2.0)
     assert GaussianProfile(0.5, adjacency=Adjacency.ADD_REMOVE).to_replace_one() == GaussianProfile(1.0)
     with pytest.raises(ParameterError, match="size must be"):
         added.group(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -38,15 +39,15 @@ _CHUNK = 1024
 """Arguments evaluated at once, so that memory stays proportional to the number of components."""
 
 
-class _Profile:
+class _Profile(abc.ABC):
     """Profile of a mixture with public index; a single Gaussian is the mixture of one."""
 
     adjacency: Adjacency
 
-    @cached_property
+    @property
+    @abc.abstractmethod
     def components(self) -> tuple[Array, Array]:
         """Distinct mus (J,), ascending, and their positive weights (J,), which sum to 1."""
-        raise NotImplementedError
 
     def delta(self, epsilon: ArrayLike) -> Any:
         """Smallest proved delta at each epsilon, rounded up.
@@ -151,18 +152,21 @@ class _Profile:
             values[piece] = self._tradeoff_inside(flat[piece])
         return shaped(values, shape)
 
-    def group(self, size: int) -> Self:
-        """Profile for `size` changed records instead of one: every mu times `size` (group privacy of GDP).
+    def group(self, size: int) -> GaussianProfile:
+        """Profile for `size` changed records instead of one: `size` times the largest mu (group privacy of GDP).
+
+        A mixture takes its worst component: the records of a group may lie in different positions, and delta is not
+        convex in mu, so scaling every component would not be a bound.
 
         Raises
         ------
         ParameterError, ParameterTypeError
             If `size` is below 1 or no integer.
         """
-        return self._rescaled(check_integer("size", size), self.adjacency)
+        return GaussianProfile(float(self.components[0][-1]) * check_integer("size", size), adjacency=self.adjacency)
 
-    def to_replace_one(self) -> Self:
-        """Replace-one profile of an add-remove one: every mu doubles, for replacing is one removal and one addition.
+    def to_replace_one(self) -> GaussianProfile:
+        """Replace-one profile of an add-remove one: twice the largest mu, since replacing is removing and adding.
 
         Raises
         ------
@@ -170,7 +174,7 @@ class _Profile:
             If the profile is a replace-one profile already.
         """
         check_convertible(self.adjacency)
-        return self._rescaled(2, Adjacency.REPLACE_ONE)
+        return GaussianProfile(float(self.components[0][-1]) * 2, adjacency=Adjacency.REPLACE_ONE)
 
     def to_dp_accounting(self) -> PrivacyLossDistribution:
         """A pessimistic dp-accounting `PrivacyLossDistribution`; raises ParameterError beyond mu = 1e6."""
@@ -178,12 +182,9 @@ class _Profile:
 
         return to_pld(self).to_dp_accounting()  # type: ignore[arg-type]
 
+    @abc.abstractmethod
     def with_added_mu(self, mu: float) -> Self:
         """Profile after an independent mu-GDP release: mu adds in squares in every component, rounded up."""
-        raise NotImplementedError
-
-    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
-        raise NotImplementedError
 
     def _tradeoff_inside(self, fpr: Array) -> Array:
         mus, weights = self.components
@@ -261,9 +262,6 @@ class GaussianProfile(_Profile):
         """Profile after an independent mu-GDP release: sqrt(self.mu^2 + mu^2), rounded up."""
         return replace(self, mu=added(self.mu, mu))
 
-    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
-        return replace(self, mu=self.mu * factor, adjacency=adjacency)
-
 
 @dataclass(frozen=True)
 class MixtureProfile(_Profile):
@@ -332,9 +330,6 @@ class MixtureProfile(_Profile):
     def with_added_mu(self, mu: float) -> Self:
         """Profile after an independent mu-GDP release: sqrt(mu_j^2 + mu^2) in every component, rounded up."""
         return replace(self, mus=tuple(added(m, mu) for m in self.mus))
-
-    def _rescaled(self, factor: int, adjacency: Adjacency) -> Self:
-        return replace(self, mus=tuple(m * factor for m in self.mus), adjacency=adjacency)
 
 
 def added(first: float, second: float) -> float:
