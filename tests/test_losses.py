@@ -172,7 +172,7 @@ def test_clipped_squared_by_hand():
         (MarginSoftmax(20.0), 10, math.sqrt(2), 0.5, True),
         (EnvelopeSoftmax(0.2), 10, 0.2, math.sqrt(2) * 0.2 - 0.04, True),
         (EnvelopeSoftmax(1.0), 10, 1.0, 0.5, True),
-        (EnvelopeSoftmax(5.0), 10, math.sqrt(2), 0.5, True),
+        (EnvelopeSoftmax(5.0), 10, 1.0, 0.5, True),
         (NormClippedSoftmax(0.2), 2, 0.2, math.sqrt(2) * 0.2 - 0.04, True),
         (NormClippedSoftmax(0.2), 3, 0.2, 0.5, False),
         (Logistic(), 1, 1.0, 0.25, True),

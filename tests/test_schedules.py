@@ -14,9 +14,12 @@ from noisycgd.schedules import FINAL_SHARE, SCHEDULES, schedule_factors
 def test_named_schedules_fall_from_one_to_the_final_share_and_stay_admissible(name, epochs, k):
     factors = schedule_factors(name, k * epochs, epochs)
     assert factors.shape == (k * epochs,)
-    assert factors[0] == 1
-    assert (np.diff(factors) <= 0).all()
+    assert factors.max() == 1
+    assert (np.diff(factors[factors.argmax() :]) <= 0).all()
     assert factors.min() > 0
+    if name == "warmup-stable-decay":
+        return
+    assert factors[0] == 1
     if name == "constant":
         assert (factors == 1).all()
     elif k * epochs > 1:
@@ -35,6 +38,14 @@ def test_cosine_is_half_a_cosine():
     np.testing.assert_allclose(schedule_factors("cosine", T, 1), expected, rtol=1e-13)
 
 
+def test_warmup_stable_decay_rises_stays_and_falls():
+    factors = schedule_factors("warmup-stable-decay", 101, 1)
+    np.testing.assert_allclose(factors[[0, 5, 80, 90, 100]], [0.02, 1, 1, 0.51, 0.02], rtol=1e-12)
+    assert (factors[5:81] == 1).all()
+    assert (np.diff(factors[:6]) > 0).all()
+    np.testing.assert_array_equal(schedule_factors("warmup-stable-decay", 1, 1), [1])
+
+
 def test_an_array_per_step_is_taken_as_it_is():
     np.testing.assert_array_equal(schedule_factors([1, 0.5, 0.25, 1e-3], 4, 2), [1, 0.5, 0.25, 1e-3])
 
@@ -50,7 +61,10 @@ def test_one_batch_per_epoch_makes_steps_and_epochs_the_same():
 @pytest.mark.parametrize(
     ("schedule", "words"),
     [
-        ("step", "schedule must be one of 'linear', 'constant', 'cosine'; got 'step'. An array of factors"),
+        (
+            "step",
+            "schedule must be one of 'linear', 'constant', 'cosine', 'warmup-stable-decay'; got 'step'. An array of factors",
+        ),
         (
             [1.0, 0.5, 0.25],
             r"schedule must be of shape \(6,\), one factor per step, or \(2,\), one per epoch; got \(3,\)",

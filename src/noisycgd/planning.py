@@ -220,6 +220,7 @@ def account_noisy_cgd(
     l2: float = 0.0,
     smoothness: float | None = None,
     order: Order = Order.PERMUTED,
+    diameter: float | None = None,
 ) -> Account:
     """Account for a NoisyCGD run that somebody else planned, or calibrate its noise (THEORY section 1).
 
@@ -228,6 +229,8 @@ def account_noisy_cgd(
     smoothness : float or None
         beta of one record's loss *including* l2. Without it the admissibility of the learning rates cannot be
         checked and the answer's status is `conditional`.
+    diameter : float or None
+        D b / C, if every step ends with a projection on a convex domain of diameter D.
 
     The other parameters are those of `plan_noisy_cgd`.
 
@@ -247,20 +250,23 @@ def account_noisy_cgd(
     peak = check_real("learning_rate", learning_rate, low=0, open_low=True)
     k = math.ceil(n / b)
     # A constant schedule has a closed form, so that a million epochs need no array of steps.
-    constant = isinstance(schedule, str) and schedule == "constant"
+    constant = isinstance(schedule, str) and schedule == "constant" and diameter is None
     rates = peak * (np.ones(1) if constant else schedule_factors(schedule, k * E, E))
     if smoothness is None:
         status, beta = Status.CONDITIONAL, 2 / rates.max() - l2
         if beta < l2:
             refuse("learning_rate", f"at most 1/l2 = {1 / l2:.6g}", peak, "Lower it, or lower l2.")
-        condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (not checked; state it with --smoothness)"
+        condition = (
+            "every learning rate is at most 2/(beta + l2), beta the smoothness of each record's loss, l2 included "
+            "(not checked; state it with --smoothness)"
+        )
     else:
         status, beta = Status.PROVED, check_real("smoothness", smoothness, low=l2, open_low=l2 == 0)
         if rates.max() > 2 / beta:
             _refuse_rate(rates.max(), beta, l2, "")
         condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (as stated)"
     contractions = _contractions(rates, beta, l2, claim=False)
-    position_multipliers = _position_multipliers(rates, contractions, l2, k, E)
+    position_multipliers = _position_multipliers(rates, contractions, l2, k, E, diameter)
     weights = batch_weights(n, b)
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
@@ -277,6 +283,7 @@ def account_noisy_cgd(
             condition,
             "gradients of two records differ by at most 2C; noise of standard deviation nm C / b is added to each step",
             "batches, their order and the start do not depend on record values; only the last iterate is released",
+            *(() if diameter is None else (f"every step ends on a convex domain of diameter {diameter:g} C / b",)),
         ),
     )
 
@@ -286,14 +293,19 @@ def _is_auto(value: object) -> bool:
 
 
 def _position_multipliers(
-    rates: NDArray[np.float64], contractions: NDArray[np.float64], l2: float, k: int, E: int
+    rates: NDArray[np.float64],
+    contractions: NDArray[np.float64],
+    l2: float,
+    k: int,
+    E: int,
+    diameter: float | None = None,
 ) -> NDArray[np.float64]:
     # What an unproven run claims may expand.
-    if np.ptp(rates) == 0 and contractions[0] <= 1:
+    if np.ptp(rates) == 0 and contractions[0] <= 1 and diameter is None:
         # eta l2 itself where it is what contracts: 1 - c would lose its digits.
         eta_l2 = l2 * rates[0] if contractions[0] == 1 - l2 * rates[0] else 1 - contractions[0]
         return constant_multipliers(k, E, float(eta_l2))
-    return multipliers(rates, contractions, k)
+    return multipliers(rates, contractions, k, diameter=diameter)
 
 
 def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[np.float64]) -> float:

@@ -7,11 +7,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import check_choice, refuse
 
-SCHEDULES = ("linear", "constant", "cosine")
+SCHEDULES = ("linear", "constant", "cosine", "warmup-stable-decay")
 
 # A schedule ends at this share of its peak: the noise of the last steps is what the released model shows most,
 # but a step of length zero would hide nothing (THEORY section 1, "decaying learning rates are almost free").
 FINAL_SHARE = 0.02
+
+# Shares of the run at which a warmup-stable-decay schedule reaches its peak, and leaves it.
+WARMUP, STABLE = 0.05, 0.8
 
 
 def schedule_factors(schedule: str | ArrayLike, steps: int, epochs: int) -> NDArray[np.float64]:
@@ -19,7 +22,7 @@ def schedule_factors(schedule: str | ArrayLike, steps: int, epochs: int) -> NDAr
 
     Parameters
     ----------
-    schedule : {"linear", "constant", "cosine"} or array of shape (T,) or (E,)
+    schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array of shape (T,) or (E,)
         A name, or the factors themselves, per step or per epoch.
     steps, epochs : int
         T and E.
@@ -32,8 +35,15 @@ def schedule_factors(schedule: str | ArrayLike, steps: int, epochs: int) -> NDAr
     if isinstance(schedule, str):
         check_choice("schedule", schedule, SCHEDULES, "An array of factors in (0, 1] is accepted as well.")
         progress = np.linspace(0.0, 1.0, steps) if steps > 1 else np.zeros(1)
-        fall = {"constant": 0 * progress, "linear": progress, "cosine": (1 - np.cos(np.pi * progress)) / 2}[schedule]
-        return 1.0 - (1.0 - FINAL_SHARE) * fall
+        fall = {
+            "constant": 0 * progress,
+            "linear": progress,
+            "cosine": (1 - np.cos(np.pi * progress)) / 2,
+            "warmup-stable-decay": np.maximum(1 - progress / WARMUP, (progress - STABLE) / (1 - STABLE)).clip(0, 1),
+        }[schedule]
+        factors = 1.0 - (1.0 - FINAL_SHARE) * fall
+        # A warm-up of a few steps may not meet its peak.
+        return factors / factors.max()
     try:
         factors = np.asarray(schedule, dtype=np.float64)
     except (TypeError, ValueError):

@@ -251,3 +251,77 @@ def test_types_are_refused():
         constant_multipliers(1, 1.5, 0.1)
     with pytest.raises(ParameterTypeError, match="noise_multiplier"):
         hidden_state_profile([1.0], "5", Order.GIVEN)
+
+
+# --- rounding errors and bounded domains (THEORY sections 1 and 5) --------------------------------------------------
+
+
+def _shift_program(rates, contractions, uses, *, start=0.0, error=0.0):
+    """Program (S) by a QP solver: distance `start` before the first step, `error` times each shift at every step."""
+    T = len(rates)
+    a = cvxpy.Variable(T)
+    w, constraints = start, [a >= 0]
+    for t in range(T):
+        w = contractions[t] * w + 2 * rates[t] * (uses[t] + 2 * error) - a[t]
+        constraints.append(w >= 0)
+    problem = cvxpy.Problem(
+        cvxpy.Minimize(cvxpy.sum_squares(cvxpy.multiply(a, 1 / np.asarray(rates)))), [*constraints, w == 0]
+    )
+    problem.solve(solver="CLARABEL")
+    return math.sqrt(problem.value) / 2
+
+
+@pytest.mark.parametrize(("T", "k"), [(12, 4), (14, 4), (5, 5), (7, 1)])
+@pytest.mark.parametrize("error", [1e-3, 0.05])
+def test_rounding_errors_shift_every_step(T, k, error):
+    rng = np.random.default_rng(T * k)
+    rates, contractions = rng.uniform(0.2, 1, T), rng.uniform(0.7, 1, T)
+    found = multipliers(rates, contractions, k, map_error=error)
+    for j in range(k):
+        expected = _shift_program(rates, contractions, np.arange(T) % k == j, error=error)
+        assert found[j] == pytest.approx(expected, rel=1e-6)
+    assert np.all(found > multipliers(rates, contractions, k))
+
+
+@pytest.mark.parametrize(("error", "multiplier"), [(1e-6, 2.366447), (1e-4, 2.389713), (1e-3, 2.603234)])
+def test_rounding_errors_cost_what_theory_says(error, multiplier):
+    """Worst position of k = 60, E = 400, eta l2 = 1e-4; the energy alone, since all positions would take seconds."""
+    T = 60 * 400
+    log_d = (T - 1 - np.arange(T)) * math.log1p(-1e-4)
+    shifts = np.logaddexp(np.where(np.arange(T) % 60 == 59, log_d, -np.inf), math.log(2 * error) + log_d)
+    assert math.sqrt(energy(shifts.tolist(), (2 * log_d).tolist())) == pytest.approx(multiplier, abs=1e-6)
+
+
+def test_a_record_that_is_never_used_costs_nothing_whatever_the_errors():
+    assert multipliers([1.0, 1.0], [1.0, 1.0], 3, map_error=0.1)[2] == 0.0
+
+
+@pytest.mark.parametrize(("T", "k"), [(12, 4), (11, 4), (6, 1), (9, 3)])
+@pytest.mark.parametrize("diameter", [0.1, 1.0, 100.0])
+def test_a_bounded_domain_is_the_least_over_start_epochs(T, k, diameter):
+    rng = np.random.default_rng(T)
+    rates, contractions = rng.uniform(0.2, 1, T), rng.uniform(0.8, 1, T)
+    found = multipliers(rates, contractions, k, diameter=diameter)
+    for j in range(k):
+        uses = np.arange(T) % k == j
+        candidates = [_shift_program(rates, contractions, uses)] + [
+            _shift_program(rates[t:], contractions[t:], uses[t:], start=diameter) for t in range(0, T, k)
+        ]
+        assert found[j] == pytest.approx(min(candidates), rel=1e-6)
+
+
+def test_a_bounded_domain_stops_epsilon_from_growing():
+    def worst(epochs, diameter):
+        return multipliers(np.ones(4 * epochs), np.ones(4 * epochs), 4, diameter=diameter).max()
+
+    assert worst(400, 2.0) == pytest.approx(worst(100, 2.0), rel=0.01)
+    assert worst(400, 2.0) < worst(400, None) / 5
+    assert worst(400, 1e9) == pytest.approx(worst(400, None))
+    assert worst(400, 1.0) <= worst(400, 2.0)
+
+
+def test_errors_and_a_diameter_are_not_mixed():
+    with pytest.raises(ParameterError, match="diameter must be None where map_error is given"):
+        multipliers([1.0], [1.0], 1, map_error=0.1, diameter=1.0)
+    with pytest.raises(ParameterError, match="diameter"):
+        multipliers([1.0], [1.0], 1, diameter=0.0)

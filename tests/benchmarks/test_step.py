@@ -18,7 +18,7 @@ TOY = Sizes(n=120, d=12, P=6, q=3, b=40)
 def test_json_has_every_promised_key_and_the_fit_is_measured_without_its_parent(tmp_path, capsys):
     ballast = np.ones(10**8)  # 800 MB in this process, which the fit's own process must not be charged for
     out = tmp_path / "results" / "step.json"
-    assert main(["--quick", "--json", "--rounds=2", "--without-peers", "--keep-memory", "--out", str(out)]) == 0
+    assert main(["--quick", "--json", "--rounds=2", "--without-peers", "--out", str(out)]) == 0
     assert ballast.nbytes == 8e8
     printed = capsys.readouterr().out
     result = json.loads(printed)

@@ -77,3 +77,46 @@ def test_l2_without_a_learning_rate_is_refused(noisycgd) -> None:
 def test_calibrate_takes_exactly_one_target(noisycgd) -> None:
     assert "--epsilon must be given" in noisycgd("calibrate", "noisycgd", *RUN).error
     assert "not both" in noisycgd("calibrate", "noisycgd", *RUN, "--epsilon", 1, "--mu", 1).error
+
+
+def test_dpsgd_is_bracketed_and_calibrated(noisycgd) -> None:
+    found = noisycgd("account", "dpsgd", *RUN, "--noise-multiplier", 15, "--json").json
+    assert found["epsilon_lower"] <= 1.31712 <= found["epsilon"] + 1e-4
+    assert found["epsilon"] == pytest.approx(1.31712, abs=2e-3)
+    assert (found["adjacency"], found["threat_model"]) == ("replace-one", "all-iterates")
+    assert {"delta", "method"} <= set(found)
+    other = noisycgd("account", "dpsgd", *RUN, "--noise-multiplier", 15, "--adjacency", "add-remove", "--json").json
+    assert other["epsilon"] < found["epsilon"]
+    back = noisycgd("calibrate", "dpsgd", *RUN, "--epsilon", found["epsilon"], "--json").json
+    assert back["noise_multiplier"] == pytest.approx(15, rel=1e-3)
+    assert back["epsilon"] <= found["epsilon"]
+
+
+def test_full_batches_are_noisygd(noisycgd) -> None:
+    same = ["--epochs", 10, "--noise-multiplier", 15, "--order", "given", "--json"]
+    cyclic = noisycgd("account", "noisycgd", "--records", 50, "--batch-size", 50, *same).json
+    full = noisycgd("account", "noisygd", "--records", 50, "--epochs", 10, "--noise-multiplier", 15, "--json").json
+    assert full["epsilon"] == cyclic["epsilon"]
+    bounded = ["account", "noisygd", "--records", 50, "--epochs", 1000, "--noise-multiplier", 15, "--diameter", 2]
+    assert noisycgd(*bounded, "--json").json["epsilon"] < noisycgd(*bounded[:-2], "--json").json["epsilon"] / 2
+    assert noisycgd("calibrate", "noisygd", "--records", 50, "--epochs", 10, "--epsilon", 1, "--json").code == 0
+
+
+def test_selection(noisycgd) -> None:
+    run = ["selection", "--mean-trials", 20]
+    found = noisycgd("account", *run, "--base-epsilon", 1.33, "--json").json
+    assert found["epsilon"] == pytest.approx(3.781, abs=2e-3)
+    assert found["epsilon_profile"] == pytest.approx(4.32286, abs=1e-4)
+    assert found["method"] == "renyi"
+    base = noisycgd("calibrate", *run, "--epsilon", 3.781, "--json").json
+    assert base["base_epsilon"] == pytest.approx(1.33, abs=2e-3)
+    geometric = noisycgd("account", *run, "--base-epsilon", 1.33, "--trials", "geometric", "--json").json
+    assert geometric["epsilon"] < found["epsilon"]
+    assert "--trials must be one of" in noisycgd("account", *run, "--base-epsilon", 1, "--trials", "many").error
+
+
+def test_shuffling(noisycgd) -> None:
+    found = noisycgd("account", "shuffling", "--batches", 60, "--noise-multiplier", 5, "--json").json
+    assert found["method"] == "gaussian"
+    assert found["epsilon"] == pytest.approx(1.55498, abs=1e-5)
+    assert found["epsilon_shuffling"] == pytest.approx(2.0925, rel=0.01)

@@ -78,6 +78,7 @@ def multipliers(
     batches_per_epoch: int,
     noise_multipliers: ArrayLike | None = None,
     map_error: float = 0.0,
+    diameter: float | None = None,
 ) -> Array:
     """Multiplier of each position for any schedule: the exact solution of program (S).
 
@@ -94,6 +95,9 @@ def multipliers(
     map_error : float, default 0.0
         e_t / s_t >= 0: bound on the error of each computed step, as a share of the shift 2 C eta_t / b of a used
         record. It adds 2 e_t to the shift of *every* step (THEORY section 5), and all positions then cost O(k T).
+    diameter : float, optional
+        D b / C > 0, where every step ends with a projection on a convex domain of diameter D. The result is the least
+        over start steps before which nothing is counted (THEORY section 1), tried at the beginnings of epochs.
 
     Returns
     -------
@@ -128,14 +132,24 @@ def multipliers(
     log_q = 2.0 * (log_d + np.log(relative))
 
     if check_real("map_error", map_error, low=0.0) > 0.0:
+        if diameter is not None:
+            refuse("diameter", "None where map_error is given", diameter, "Leave one of the two out.")
         squares = _squares_with_errors(log_d, log_q, math.log(2.0 * map_error), k)
     else:
-        squares = _squares(log_d, log_q, k)
+        log_start = None
+        if diameter is not None:
+            # The other shifts leave out their factor 2, so this one is halved.
+            half = 0.5 * check_real("diameter", diameter, low=0.0, open_low=True)
+            log_start = math.log(half) + np.append(np.cumsum(log_factors[::-1])[::-1], 0.0)
+        squares = _squares(log_d, log_q, k, log_start)
     return np.asarray(np.sqrt(squares) * (1.0 + _INFLATION + T * 2.0**-52))
 
 
-def _squares(log_d: Array, log_q: Array, k: int) -> list[float]:
-    """Energy of each position; a record's noise between two uses is summed first, so all positions cost O(T)."""
+def _squares(log_d: Array, log_q: Array, k: int, log_start: Array | None) -> list[float]:
+    """Energy of each position; a record's noise between two uses is summed first, so all positions cost O(T).
+
+    `log_start` (T + 1,), of a bounded domain, is the log of the distance at the start of each step, as the end sees it.
+    """
     T = log_d.size
     E = -(-T // k)
     d, q = (np.pad(v, (0, E * k - T), constant_values=-np.inf).reshape(E, k) for v in (log_d, log_q))
@@ -143,7 +157,29 @@ def _squares(log_d: Array, log_q: Array, k: int) -> list[float]:
     # never differences of running sums, which would cancel.
     pooled = np.logaddexp.accumulate(q[:, ::-1], axis=1)[:, ::-1]
     pooled[:-1, 1:] = np.logaddexp(pooled[:-1, 1:], np.logaddexp.accumulate(q[1:], axis=1)[:, :-1])
-    return [energy(d[:, j].tolist(), pooled[:, j].tolist()) for j in range(k)]
+    squares = [energy(d[:, j].tolist(), pooled[:, j].tolist()) for j in range(k)]
+    if log_start is None:
+        return squares
+    for e in _start_epochs(E):
+        heads = np.logaddexp.accumulate(q[e])
+        first = float(log_start[e * k])
+        for j in range(min(k, T)):
+            rest_d, rest_q = d[e:, j].tolist(), pooled[e:, j].tolist()
+            if j == 0:
+                rest_d[0] = _log_add(rest_d[0], first)
+            else:
+                rest_d, rest_q = [first, *rest_d], [float(heads[j - 1]), *rest_q]
+            squares[j] = min(squares[j], energy(rest_d, rest_q))
+    return squares
+
+
+def _start_epochs(epochs: int) -> list[int]:
+    """Epochs to start counting from: all of the last sixteen, then ever farther apart."""
+    back, found = 1, []
+    while back <= epochs - 1:
+        found.append(epochs - back)
+        back = max(back + 1, int(back * 1.06))
+    return [*found, 0]
 
 
 def _squares_with_errors(log_d: Array, log_q: Array, log_share: float, k: int) -> list[float]:

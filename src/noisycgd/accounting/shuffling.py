@@ -22,7 +22,6 @@ from typing import Literal
 
 import numpy as np
 from scipy.optimize import minimize_scalar
-from scipy.stats import binom
 
 from noisycgd._validation import check_integer, check_real
 from noisycgd.accounting.gaussian import Array, check_delta
@@ -171,6 +170,8 @@ def _amplified_epsilon(n: int, e0: float, local: GaussianProfile, delta: float) 
 
 def _clone_counts(n: int, e0: float, delta: float) -> tuple[Array, Array, float]:
     """Values of C (K,), their probabilities (K,), and a bound on the probability of the values left out."""
+    from scipy.stats import binom
+
     law = binom(n - 1, math.exp(-e0))
     tail = 0.5 * _TRUNCATED * delta
     first = _first(lambda k: law.cdf(k) > tail, n - 1)
@@ -200,6 +201,8 @@ def _divergence(counts: Array, weights: Array, e0: float, c: float) -> tuple[flo
         sum (P - c Q) = (1 - c e^-e0) / (1 + e^-e0) b(k - 1) - (c - 1) S(k)   with S(k) = Pr[Bin >= k],
         sum Q = S(k) + b(k - 1) e^-e0 / (1 + e^-e0).
     """
+    from scipy.stats import binom  # slow to import, and nothing else of this room needs it
+
     clone = math.exp(-e0)
     k = np.floor((counts + 1.0) * (c - clone) / (-math.expm1(-e0) * (1.0 + c))) + 1.0
     edge = binom.pmf(k - 1.0, counts, 0.5)

@@ -1,12 +1,12 @@
-"""`noisycgd account` and `noisycgd calibrate`: the accountant without a model."""
+"""`noisycgd account` and `noisycgd calibrate`: the accountant without a model, one subcommand per mechanism."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from noisycgd.cli.output import print_json, print_rows
+from noisycgd.cli import answers
 
 if TYPE_CHECKING:
     from noisycgd.types import Target
@@ -28,6 +28,13 @@ Smoothness = Annotated[
     typer.Option(help="Smoothness beta of one record's loss, l2 included; without it the answer is conditional."),
 ]
 OrderOption = Annotated[str, typer.Option(help="permuted (once, at random) or given (worst position).")]
+Noise = Annotated[float, typer.Option("--noise-multiplier", help="Noise multiplier nm: raw noise is nm C / b.")]
+Epsilon = Annotated[float | None, typer.Option(help="Target epsilon.")]
+Mu = Annotated[float | None, typer.Option(help="Target mu at the worst position, instead of epsilon.")]
+Diameter = Annotated[float | None, typer.Option(help="Diameter of the convex domain of every step, in units of C/b.")]
+AdjacencyOption = Annotated[str, typer.Option(help="replace-one or add-remove.")]
+MeanTrials = Annotated[float, typer.Option(help="Mean number of trials.")]
+TrialsOption = Annotated[str, typer.Option(help="Law of the number of trials: poisson, geometric or logarithmic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -46,20 +53,45 @@ def account_noisycgd(
     records: Records,
     batch_size: BatchSize,
     epochs: Epochs,
-    noise_multiplier: Annotated[float, typer.Option(help="Noise multiplier: raw noise is nm C / b.")],
+    noise_multiplier: Noise,
     delta: Delta = 1e-5,
     learning_rate: LearningRate = None,
     l2: L2 = 0.0,
     schedule: Schedule = "constant",
     smoothness: Smoothness = None,
     order: OrderOption = "permuted",
+    diameter: Diameter = None,
     as_json: AsJson = False,
 ) -> None:
-    """Epsilon of noisy cyclic gradient descent when only the final model is released."""
+    """Noisy cyclic gradient descent on fixed batches; only the final model is released."""
     from noisycgd.types import NoiseMultiplier
 
     target = NoiseMultiplier(noise_multiplier, delta)
-    _answer(records, batch_size, epochs, target, learning_rate, l2, schedule, smoothness, order, as_json)
+    answers.hidden(
+        records, batch_size, epochs, target, learning_rate, l2, schedule, smoothness, order, diameter, as_json
+    )
+
+
+@account.command("noisygd")
+def account_noisygd(
+    records: Records,
+    epochs: Epochs,
+    noise_multiplier: Noise,
+    delta: Delta = 1e-5,
+    learning_rate: LearningRate = None,
+    l2: L2 = 0.0,
+    schedule: Schedule = "constant",
+    smoothness: Smoothness = None,
+    diameter: Diameter = None,
+    as_json: AsJson = False,
+) -> None:
+    """Noisy gradient descent on all records at once; only the final model is released."""
+    from noisycgd.types import NoiseMultiplier
+
+    target = NoiseMultiplier(noise_multiplier, delta)
+    answers.hidden(
+        records, records, epochs, target, learning_rate, l2, schedule, smoothness, "given", diameter, as_json
+    )
 
 
 @calibrate.command("noisycgd")
@@ -67,85 +99,141 @@ def calibrate_noisycgd(
     records: Records,
     batch_size: BatchSize,
     epochs: Epochs,
-    epsilon: Annotated[float | None, typer.Option(help="Target epsilon.")] = None,
-    mu: Annotated[float | None, typer.Option(help="Target mu at the worst position, instead of epsilon.")] = None,
+    epsilon: Epsilon = None,
+    mu: Mu = None,
     delta: Delta = 1e-5,
     learning_rate: LearningRate = None,
     l2: L2 = 0.0,
     schedule: Schedule = "constant",
     smoothness: Smoothness = None,
     order: OrderOption = "permuted",
+    diameter: Diameter = None,
     as_json: AsJson = False,
 ) -> None:
-    """Smallest noise multiplier that meets a target when only the final model is released."""
+    """Smallest noise multiplier of NoisyCGD for a target."""
+    target = _target(epsilon, mu, delta)
+    answers.hidden(
+        records, batch_size, epochs, target, learning_rate, l2, schedule, smoothness, order, diameter, as_json
+    )
+
+
+@calibrate.command("noisygd")
+def calibrate_noisygd(
+    records: Records,
+    epochs: Epochs,
+    epsilon: Epsilon = None,
+    mu: Mu = None,
+    delta: Delta = 1e-5,
+    learning_rate: LearningRate = None,
+    l2: L2 = 0.0,
+    schedule: Schedule = "constant",
+    smoothness: Smoothness = None,
+    diameter: Diameter = None,
+    as_json: AsJson = False,
+) -> None:
+    """Smallest noise multiplier of full-batch noisy gradient descent for a target."""
+    target = _target(epsilon, mu, delta)
+    answers.hidden(
+        records, records, epochs, target, learning_rate, l2, schedule, smoothness, "given", diameter, as_json
+    )
+
+
+@account.command("dpsgd")
+def account_dpsgd(
+    records: Records,
+    batch_size: Annotated[int, typer.Option(help="Expected records per Poisson batch.")],
+    epochs: Epochs,
+    noise_multiplier: Noise,
+    delta: Delta = 1e-5,
+    adjacency: AdjacencyOption = "replace-one",
+    as_json: AsJson = False,
+) -> None:
+    """DP-SGD with Poisson batches; every step may be seen."""
+    answers.poisson(records, batch_size, epochs, noise_multiplier, delta, adjacency, as_json)
+
+
+@calibrate.command("dpsgd")
+def calibrate_dpsgd(
+    records: Records,
+    batch_size: Annotated[int, typer.Option(help="Expected records per Poisson batch.")],
+    epochs: Epochs,
+    epsilon: Annotated[float, typer.Option(help="Target epsilon.")],
+    delta: Delta = 1e-5,
+    adjacency: AdjacencyOption = "replace-one",
+    as_json: AsJson = False,
+) -> None:
+    """Noise multiplier of DP-SGD with Poisson batches for a target."""
+    from noisycgd.accounting import calibrate_poisson
+    from noisycgd.types import EpsilonDelta
+
+    target = EpsilonDelta(epsilon, delta)
+    nm = calibrate_poisson(records, batch_size, target, epochs=epochs, adjacency=answers.adjacency_named(adjacency))
+    answers.poisson(records, batch_size, epochs, nm, delta, adjacency, as_json)
+
+
+@account.command("selection")
+def account_selection(
+    mean_trials: MeanTrials,
+    base_epsilon: Annotated[float, typer.Option(help="Epsilon of one trial at delta, taken for a Gaussian mechanism.")],
+    delta: Delta = 1e-5,
+    trials: TrialsOption = "poisson",
+    as_json: AsJson = False,
+) -> None:
+    """Release the best of a random number of trials (private tuning)."""
+    from noisycgd.accounting import gaussian_mu
+
+    answers.selection(mean_trials, trials, gaussian_mu(base_epsilon, delta), delta, as_json)
+
+
+@calibrate.command("selection")
+def calibrate_selection(
+    mean_trials: MeanTrials,
+    epsilon: Annotated[float, typer.Option(help="Target epsilon of the whole selection.")],
+    delta: Delta = 1e-5,
+    trials: TrialsOption = "poisson",
+    as_json: AsJson = False,
+) -> None:
+    """Largest Gaussian mu of one trial for a target of the whole selection."""
+    from noisycgd.accounting import calibrate_selection_base
+
+    mu = calibrate_selection_base(answers.trials_named(trials, mean_trials), epsilon, delta)
+    answers.selection(mean_trials, trials, mu, delta, as_json)
+
+
+@account.command("shuffling")
+def account_shuffling(
+    batches: Annotated[int, typer.Option(help="Number of disjoint batches of the epoch.")],
+    noise_multiplier: Noise,
+    delta: Delta = 1e-5,
+    as_json: AsJson = False,
+) -> None:
+    """One epoch over shuffled batches; every step may be seen (Feldman et al. 2021)."""
+    from noisycgd.accounting import shuffling_epsilon
+    from noisycgd.types import Adjacency, ThreatModel
+
+    found = shuffling_epsilon(batches, noise_multiplier, delta)
+    answers.show(
+        "shuffling",
+        {
+            "epsilon": found.epsilon,
+            "epsilon_lower": None,
+            "delta": delta,
+            "noise_multiplier": noise_multiplier,
+            "adjacency": Adjacency.REPLACE_ONE.value,
+            "threat_model": ThreatModel.ALL_ITERATES.value,
+            "method": found.method,
+            "epsilon_shuffling": found.shuffling_epsilon,
+            "epsilon_gaussian": found.gaussian_epsilon,
+            "conditions": ["batches are disjoint, fixed in size and shuffled uniformly; one epoch"],
+        },
+        as_json,
+    )
+
+
+def _target(epsilon: float | None, mu: float | None, delta: float) -> Target:
     from noisycgd._validation import refuse
     from noisycgd.types import EpsilonDelta, GaussianMu
 
     if (epsilon is None) == (mu is None):
         refuse("--epsilon", "given, or else --mu, but not both", epsilon)
-    target: Target = GaussianMu(mu, delta) if mu is not None else EpsilonDelta(epsilon, delta)  # type: ignore[arg-type]
-    _answer(records, batch_size, epochs, target, learning_rate, l2, schedule, smoothness, order, as_json)
-
-
-def _answer(
-    records: int,
-    batch_size: int,
-    epochs: int,
-    target: Target,
-    learning_rate: float | None,
-    l2: float,
-    schedule: str,
-    smoothness: float | None,
-    order: str,
-    as_json: bool,
-) -> None:
-    from noisycgd._validation import check_choice, refuse
-    from noisycgd.planning import account_noisy_cgd
-    from noisycgd.types import Adjacency, Order, ThreatModel
-
-    if learning_rate is None and (l2 > 0 or smoothness is not None):
-        refuse(
-            "--learning-rate", "given together with --l2 or --smoothness", None, "Only eta * l2 and eta * beta count."
-        )
-    check_choice("--order", order, [o.value for o in Order])
-    found = account_noisy_cgd(
-        n_records=records,
-        batch_size=batch_size,
-        epochs=epochs,
-        target=target,
-        learning_rate=1.0 if learning_rate is None else learning_rate,
-        schedule=schedule,
-        l2=l2,
-        smoothness=smoothness,
-        order=Order(order),
-    )
-    values: dict[str, Any] = {
-        "mechanism": "noisycgd",
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "noise_multiplier": found.noise_multiplier,
-        "mu_worst": float(found.position_mus.max()),
-        "order": order,
-        "adjacency": Adjacency.REPLACE_ONE.value,
-        "threat_model": ThreatModel.FINAL_MODEL.value,
-        "status": found.status.value,
-        "method": "shifted interpolation, exact shift program",
-        "epsilon_all_iterates": found.composition.epsilon(found.delta),
-        "conditions": list(found.conditions),
-    }
-    if as_json:
-        print_json(values)
-        return
-    print_rows(
-        [
-            ("epsilon", f"{found.epsilon:.6g} at delta {found.delta:g} ({found.status.value})"),
-            ("noise multiplier", f"{found.noise_multiplier:.8g}"),
-            ("mu, worst position", f"{values['mu_worst']:.6g}"),
-            ("adjacency", values["adjacency"]),
-            ("threat model", values["threat_model"]),
-            ("order", order),
-            ("if every step leaked", f"epsilon {values['epsilon_all_iterates']:.6g}"),
-        ]
-    )
-    for condition in found.conditions:
-        typer.echo(f"  provided that {condition}")
+    return GaussianMu(mu, delta) if epsilon is None else EpsilonDelta(epsilon, delta)  # type: ignore[arg-type]

@@ -9,12 +9,17 @@ from pathlib import Path
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` under a temporary name in the same folder, then rename."""
+    """Write `text` in UTF-8 under a temporary name in the same folder, then rename."""
+    write_bytes(path, text.encode("utf-8"))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` under a temporary name in the same folder, then rename."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        with os.fdopen(handle, "wb") as stream:
+            stream.write(content)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:

@@ -13,7 +13,7 @@ import typer
 
 from noisycgd import __version__
 from noisycgd._validation import NoisyCGDError
-from noisycgd.cli import accounting, models, schemas
+from noisycgd.cli import accounting, comparison, models, schemas
 
 INTERRUPTED = 130
 
@@ -29,6 +29,8 @@ app = typer.Typer(
 models.add_to(app)
 app.add_typer(accounting.account, name="account")
 app.add_typer(accounting.calibrate, name="calibrate")
+app.add_typer(comparison.compare, name="compare")
+app.command()(comparison.tradeoff)
 app.add_typer(schemas.schema, name="schema")
 
 

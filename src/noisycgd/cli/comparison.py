@@ -1,0 +1,188 @@
+"""`noisycgd compare` and `noisycgd tradeoff`: epsilons side by side, as a table, CSV or picture."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from noisycgd.cli.output import print_json, print_rows
+
+if TYPE_CHECKING:
+    from noisycgd.comparison import Comparison
+
+compare = typer.Typer(help="Mechanisms and settings side by side.", no_args_is_help=True, rich_markup_mode=None)
+
+Records = Annotated[int, typer.Option(help="Number of records n (public).")]
+BatchSize = Annotated[int, typer.Option(help="Records per batch b.")]
+Delta = Annotated[float, typer.Option(help="Delta at which epsilon is stated.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+CsvFile = Annotated[Path | None, typer.Option("--csv", help="Write the points to this CSV file.")]
+Plot = Annotated[Path | None, typer.Option(help="Write the picture to this .png or .svg file.")]
+
+
+@compare.callback()
+def _compare() -> None:
+    pass
+
+
+@compare.command("epochs")
+def compare_epochs(
+    records: Records,
+    batch_size: BatchSize,
+    epochs: Annotated[int, typer.Option(help="Largest number of epochs.")],
+    noise_multiplier: Annotated[float, typer.Option(help="Noise multiplier.")],
+    delta: Delta = 1e-5,
+    mechanism: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="noisycgd, noisycgd-given, noisycgd-linear, noisycgd-cosine, dpsgd, composition; repeatable."
+        ),
+    ] = None,
+    eta_l2: Annotated[list[float] | None, typer.Option(help="Learning rate times l2; repeatable.")] = None,
+    as_json: AsJson = False,
+    csv_file: CsvFile = None,
+    plot: Plot = None,
+) -> None:
+    """Epsilon against epochs for several mechanisms and strengths of l2."""
+    from noisycgd.comparison import epsilon_against_epochs
+
+    found = epsilon_against_epochs(
+        n_records=records,
+        batch_size=batch_size,
+        noise_multiplier=noise_multiplier,
+        delta=delta,
+        epochs=epochs,
+        mechanisms=mechanism or ("noisycgd", "noisycgd-given", "dpsgd"),
+        eta_l2=eta_l2 or (0.0,),
+    )
+    _show(found, as_json, csv_file, plot)
+
+
+@compare.command("shuffling")
+def compare_shuffling(
+    batches: Annotated[list[int], typer.Option(help="Number of batches of the epoch; repeatable.")],
+    noise_multiplier: Annotated[float, typer.Option(help="Noise multiplier.")],
+    as_json: AsJson = False,
+    csv_file: CsvFile = None,
+    plot: Plot = None,
+) -> None:
+    """Delta against epsilon of one shuffled epoch, beside the plain Gaussian."""
+    from noisycgd.comparison import shuffling_profiles
+
+    _show(shuffling_profiles(batches=batches, noise_multiplier=noise_multiplier), as_json, csv_file, plot)
+
+
+@compare.command("schedules")
+def schedules(
+    records: Records,
+    batch_size: BatchSize,
+    epochs: Annotated[int, typer.Option(help="Passes over the data.")],
+    epsilon: Annotated[float, typer.Option(help="Target epsilon.")],
+    delta: Delta = 1e-5,
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate.")] = 1.0,
+    l2: Annotated[float, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")] = 0.0,
+    as_json: AsJson = False,
+    csv_file: CsvFile = None,
+) -> None:
+    """What each learning-rate schedule costs: epsilon at equal noise, and noise at equal epsilon."""
+    from noisycgd.comparison import compare_schedules
+
+    rows = compare_schedules(
+        n_records=records,
+        batch_size=batch_size,
+        epochs=epochs,
+        epsilon=epsilon,
+        delta=delta,
+        learning_rate=learning_rate,
+        l2=l2,
+    )
+    table = [asdict(row) for row in rows]
+    if csv_file is not None:
+        _write_csv(csv_file, table)
+    if as_json:
+        print_json(table)
+        return
+    typer.echo(f"{'schedule':<22}{'epsilon':>10}{'mu, worst':>12}{'noise multiplier':>18}")
+    for row in rows:
+        typer.echo(f"{row.schedule:<22}{row.epsilon:>10.4f}{row.mu_worst:>12.4f}{row.noise_multiplier:>18.4f}")
+    typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {epsilon:g}")
+    typer.echo(f"noise multiplier: what the schedule needs for epsilon {epsilon:g}")
+
+
+def tradeoff(
+    mu: Annotated[float | None, typer.Option(help="A mu-GDP mechanism.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="The Gaussian mechanism through (epsilon, delta).")] = None,
+    model: Annotated[Path | None, typer.Option(help="A saved model.")] = None,
+    delta: Delta = 1e-5,
+    prior: Annotated[list[float] | None, typer.Option(help="Prior probability; repeatable.")] = None,
+    fpr: Annotated[list[float] | None, typer.Option(help="False-positive rate; repeatable.")] = None,
+    as_json: AsJson = False,
+    csv_file: CsvFile = None,
+    plot: Plot = None,
+) -> None:
+    """Risk of one record in plain words: membership tests and posterior odds."""
+    from noisycgd._validation import refuse
+    from noisycgd.accounting import GaussianProfile, MixtureProfile, gaussian_mu, risk_summary
+    from noisycgd.comparison import tradeoff_curve
+    from noisycgd.types import Guarantee, PrivacyProfile, Status
+
+    if sum(value is not None for value in (mu, epsilon, model)) != 1:
+        refuse("--mu, --epsilon, --model", "given once", None, "Give exactly one of them.")
+    profile: PrivacyProfile
+    if model is not None:
+        from noisycgd.estimators import load_model
+
+        guarantee: Guarantee = load_model(model).guarantee_
+        if guarantee.status is not Status.PROVED:
+            refuse("--model", "a model whose guarantee is proved", guarantee.status.value)
+        profile, name = MixtureProfile(guarantee.position_mus, guarantee.position_weights), str(model)
+    else:
+        mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
+        profile, name = GaussianProfile(mu), f"{mu:.4g}-GDP"
+    risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
+    curve = tradeoff_curve(profile, name)
+    if as_json:
+        _write(curve, csv_file, plot)
+        print_json({**asdict(risk), "adjacency": risk.adjacency.value})
+        return
+    typer.echo(str(risk))
+    _write(curve, csv_file, plot)
+
+
+def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Path | None) -> None:
+    _write(comparison, csv_file, plot)
+    if as_json:
+        print_json(asdict(comparison))
+        return
+    typer.echo(comparison.title)
+    rows = [
+        (c.name, f"{c.y[-1]:.6g} at {comparison.x_label} = {c.x[-1]:g} ({c.threat_model})") for c in comparison.curves
+    ]
+    print_rows(rows)
+    if csv_file is None and plot is None:
+        typer.echo("all points: --json, --csv FILE or --plot FILE")
+
+
+def _write(comparison: Comparison, csv_file: Path | None, plot: Path | None) -> None:
+    from noisycgd.cli.files import write_bytes
+    from noisycgd.report.curves import comparison_image
+
+    if csv_file is not None:
+        _write_csv(csv_file, comparison.rows())
+    if plot is not None:
+        write_bytes(plot, comparison_image(comparison, plot.suffix.lstrip(".").lower()))
+
+
+def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
+    from noisycgd.cli.files import write_text
+
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    write_text(path, text.getvalue())

@@ -1,0 +1,208 @@
+"""Mechanisms and settings side by side: what a figure or a table of epsilons shows, computed once for both."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noisycgd._validation import check_choice, check_integer, check_real
+from noisycgd.accounting import GaussianProfile, PrivacyProfile, poisson_profile, shuffling_epsilon
+from noisycgd.planning import account_noisy_cgd
+from noisycgd.schedules import SCHEDULES
+from noisycgd.types import EpsilonDelta, NoiseMultiplier, Order
+
+MECHANISMS = ("noisycgd", "noisycgd-given", "noisycgd-linear", "noisycgd-cosine", "dpsgd", "composition")
+
+# A transform per point: DP-SGD's curve is drawn through this many.
+POISSON_POINTS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """One line of a comparison: points (x, y), and whose privacy it is."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    threat_model: str
+    adjacency: str = "replace-one"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Curves over one axis.
+
+    Attributes
+    ----------
+    title, x_label, y_label : str
+        With units.
+    curves : tuple of Curve
+    log_x, log_y : bool
+        Whether the axes are logarithmic.
+    """
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    log_x: bool = False
+    log_y: bool = False
+
+    def rows(self) -> list[dict[str, float | str]]:
+        """One row per point: curve, x, y, threat model, adjacency."""
+        return [
+            {"curve": c.name, "x": x, "y": y, "threat_model": c.threat_model, "adjacency": c.adjacency}
+            for c in self.curves
+            for x, y in zip(c.x, c.y, strict=True)
+        ]
+
+
+def epsilon_against_epochs(
+    *,
+    n_records: int,
+    batch_size: int,
+    noise_multiplier: float,
+    delta: float,
+    epochs: int,
+    mechanisms: Sequence[str] = ("noisycgd", "noisycgd-given", "dpsgd"),
+    eta_l2: Sequence[float] = (0.0,),
+) -> Comparison:
+    """Epsilon of training for 1, 2, ..., `epochs` epochs, for several mechanisms and strengths of l2.
+
+    Parameters
+    ----------
+    mechanisms : sequence of str
+        Of `MECHANISMS`: NoisyCGD permuted once, in the order given (the paper's bound), or with a decaying learning
+        rate; DP-SGD with Poisson batches; all steps published. A decaying schedule is another one for each number of
+        epochs.
+    eta_l2 : sequence of float
+        Products of learning rate and l2, a NoisyCGD curve for each (paper, first figure).
+
+    The other parameters are those of `noisycgd.planning.account_noisy_cgd`.
+
+    Raises
+    ------
+    ParameterError, ParameterTypeError
+        If a parameter breaks its requirement.
+    """
+    E = check_integer("epochs", epochs)
+    for name in mechanisms:
+        check_choice("mechanism", name, MECHANISMS)
+    grid = [int(e) for e in np.unique(np.linspace(1, E, min(E, 400)).round())]
+    sparse = [int(e) for e in np.unique(np.geomspace(1, E, min(E, POISSON_POINTS)).round())]
+
+    def hidden(schedule: str, order: Order, product: float) -> Callable[[int], float]:
+        return lambda e: (
+            account_noisy_cgd(
+                n_records=n_records,
+                batch_size=batch_size,
+                epochs=e,
+                target=NoiseMultiplier(noise_multiplier, delta),
+                l2=product,
+                schedule=schedule,
+                order=order,
+            ).epsilon
+        )
+
+    curves = []
+    for name in mechanisms:
+        if name == "dpsgd":
+            ys = [poisson_profile(n_records, batch_size, noise_multiplier, epochs=e).epsilon(delta) for e in sparse]
+            curves.append(Curve("DP-SGD, Poisson batches", tuple(sparse), tuple(ys), "all-iterates"))
+        elif name == "composition":
+            nm = check_real("noise_multiplier", noise_multiplier, low=0, open_low=True)
+            ys = [GaussianProfile(2 * math.sqrt(e) / nm).epsilon(delta) for e in grid]
+            curves.append(Curve("fixed batches, every step published", tuple(grid), tuple(ys), "all-iterates"))
+        else:
+            order = Order.GIVEN if name.endswith("given") else Order.PERMUTED
+            schedule = name.partition("-")[2] if name.endswith(("linear", "cosine")) else "constant"
+            points = grid if schedule == "constant" else sparse
+            for product in eta_l2:
+                at = hidden(schedule, order, product)
+                label = f"NoisyCGD, {order}, {schedule}, eta l2 = {product:g}"
+                curves.append(Curve(label, tuple(points), tuple(at(e) for e in points), "final-model"))
+    title = f"n = {n_records}, batches of {batch_size}, noise multiplier {noise_multiplier:g}, delta = {delta:g}"
+    return Comparison(title, "epochs", "epsilon (nats, replace-one)", tuple(curves))
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleRow:
+    """One learning-rate schedule: epsilon at a noise multiplier, and the noise multiplier for an epsilon."""
+
+    schedule: str
+    epsilon: float
+    mu_worst: float
+    noise_multiplier: float
+
+
+def compare_schedules(
+    *,
+    n_records: int,
+    batch_size: int,
+    epochs: int,
+    epsilon: float,
+    delta: float,
+    learning_rate: float = 1.0,
+    l2: float = 0.0,
+    schedules: Sequence[str] = SCHEDULES,
+) -> tuple[ScheduleRow, ...]:
+    """What each schedule costs: epsilon with the noise that the constant one needs, and the noise it needs itself.
+
+    Raises
+    ------
+    ParameterError, ParameterTypeError
+        If a parameter breaks its requirement.
+    """
+
+    def account(schedule: str, target: EpsilonDelta | NoiseMultiplier) -> tuple[float, float, float]:
+        found = account_noisy_cgd(
+            n_records=n_records,
+            batch_size=batch_size,
+            epochs=epochs,
+            target=target,
+            learning_rate=learning_rate,
+            l2=l2,
+            schedule=schedule,
+        )
+        return found.epsilon, float(found.position_mus.max()), found.noise_multiplier
+
+    shared = NoiseMultiplier(account("constant", EpsilonDelta(epsilon, delta))[2], delta)
+    return tuple(
+        ScheduleRow(s, *account(s, shared)[:2], noise_multiplier=account(s, EpsilonDelta(epsilon, delta))[2])
+        for s in schedules
+    )
+
+
+def shuffling_profiles(*, batches: Sequence[int], noise_multiplier: float, points: int = 25) -> Comparison:
+    """Delta against epsilon of one shuffled epoch, beside the plain Gaussian (paper, appendix).
+
+    Raises
+    ------
+    ParameterError, ParameterTypeError
+        If a parameter breaks its requirement.
+    """
+    deltas = np.geomspace(1e-10, 1e-2, points).tolist()
+    nm = check_real("noise_multiplier", noise_multiplier, low=0, open_low=True)
+    plain = tuple(GaussianProfile(2 / nm).epsilon(delta) for delta in deltas)
+    curves = [Curve("Gaussian, no amplification", plain, tuple(deltas), "all-iterates")]
+    for k in batches:
+        found = [(shuffling_epsilon(k, nm, delta).shuffling_epsilon, delta) for delta in deltas]
+        kept = [(epsilon, delta) for epsilon, delta in found if epsilon < math.inf]
+        if kept:
+            xs, ys = zip(*kept, strict=True)
+            curves.append(Curve(f"shuffled, {k} batches", xs, ys, "all-iterates"))
+    title = f"one epoch of shuffled disjoint batches, noise multiplier {nm:g}"
+    return Comparison(title, "epsilon (nats, replace-one)", "delta (probability)", tuple(curves), log_y=True)
+
+
+def tradeoff_curve(profile: PrivacyProfile, name: str, threat_model: str = "final-model") -> Comparison:
+    """Least false-negative rate against false-positive rate, with the line of a test that knows nothing."""
+    fpr = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 60), np.linspace(0.011, 1.0, 120)])
+    fnr = np.asarray(profile.tradeoff(fpr))
+    nothing = Curve("a test that knows nothing", (0.0, 1.0), (1.0, 0.0), threat_model)
+    curve = Curve(name, tuple(fpr.tolist()), tuple(fnr.tolist()), threat_model)
+    title = "what a membership test can reach"
+    return Comparison(title, "false-positive rate", "least false-negative rate", (curve, nothing))

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import csv
+
+import pytest
+
+RUN = ["--records", 6000, "--batch-size", 100, "--epochs", 20]
+
+
+def test_epochs_prints_writes_and_draws(noisycgd, tmp_path) -> None:
+    done = noisycgd(
+        "compare",
+        "epochs",
+        *RUN,
+        "--noise-multiplier",
+        15,
+        "--eta-l2",
+        0,
+        "--eta-l2",
+        1e-3,
+        "--csv",
+        "c.csv",
+        "--plot",
+        "c.svg",
+    )
+    assert done.code == 0, done.err
+    assert "DP-SGD" in done.out
+    assert "all-iterates" in done.out
+    rows = list(csv.DictReader((tmp_path / "c.csv").read_text().splitlines()))
+    assert {row["threat_model"] for row in rows} == {"final-model", "all-iterates"}
+    assert (tmp_path / "c.svg").read_text().startswith("<?xml")
+    found = noisycgd("compare", "epochs", *RUN, "--noise-multiplier", 15, "--mechanism", "noisycgd", "--json").json
+    assert found["curves"][0]["y"][-1] > 0
+
+
+def test_shuffling(noisycgd) -> None:
+    found = noisycgd("compare", "shuffling", "--batches", 60, "--noise-multiplier", 5, "--json").json
+    assert [c["name"] for c in found["curves"]] == ["Gaussian, no amplification", "shuffled, 60 batches"]
+
+
+def test_schedules(noisycgd, tmp_path) -> None:
+    done = noisycgd("compare", "schedules", *RUN, "--epsilon", 1, "--csv", "s.csv")
+    assert "warmup-stable-decay" in done.out
+    assert len((tmp_path / "s.csv").read_text().splitlines()) == 5
+    assert noisycgd("compare", "schedules", *RUN, "--epsilon", 1, "--json").json[0]["schedule"] == "linear"
+
+
+def test_tradeoff_in_words_and_for_a_model(noisycgd, tmp_path) -> None:
+    done = noisycgd("tradeoff", "--epsilon", 1.33, "--fpr", 0.05, "--prior", 0.5, "--plot", "t.png")
+    assert "false-positive rate of at most 5 %" in done.out
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+    assert noisycgd("tradeoff", "--mu", 0.5, "--json").json["advantage"] == pytest.approx(0.1974, abs=1e-3)
+    noisycgd("fit", "digits", "--epochs", 1, "--hyperplanes", 2, "--delta", 1e-4, "--out", "m")
+    assert noisycgd("tradeoff", "--model", "m", "--delta", 1e-4, "--json").json["epsilon"] == pytest.approx(1.0)
+    assert "exactly one" in noisycgd("tradeoff").error
+    assert "exactly one" in noisycgd("tradeoff", "--mu", 1, "--epsilon", 1).error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["epochs", *RUN, "--noise-multiplier", 15, "--mechanism", "magic"], "mechanism must be one of"),
+        (["epochs", *RUN, "--noise-multiplier", 15, "--plot", "c.bmp"], "format must be one of"),
+        (["epochs", *RUN, "--noise-multiplier", -1], "noise_multiplier must be"),
+        (["shuffling", "--batches", 0, "--noise-multiplier", 5], "batches must be"),
+        (["schedules", *RUN, "--epsilon", 0], "epsilon must be"),
+    ],
+)
+def test_nonsense_is_one_clear_line_and_writes_nothing(noisycgd, tmp_path, arguments, part) -> None:
+    assert part in noisycgd("compare", *arguments).error
+    assert list(tmp_path.iterdir()) == []
