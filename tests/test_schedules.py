@@ -63,7 +63,7 @@ def test_one_batch_per_epoch_makes_steps_and_epochs_the_same():
     [
         (
             "step",
-            "schedule must be one of 'linear', 'constant', 'cosine', 'warmup-stable-decay'; got 'step'. An array of factors",
+            "schedule must be one of 'linear', 'constant', 'cosine', 'warmup-stable-decay'; got 'step'. An array",
         ),
         (
             [1.0, 0.5, 0.25],

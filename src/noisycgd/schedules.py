@@ -41,9 +41,9 @@ def schedule_factors(schedule: str | ArrayLike, steps: int, epochs: int) -> NDAr
             "cosine": (1 - np.cos(np.pi * progress)) / 2,
             "warmup-stable-decay": np.maximum(1 - progress / WARMUP, (progress - STABLE) / (1 - STABLE)).clip(0, 1),
         }[schedule]
-        factors = 1.0 - (1.0 - FINAL_SHARE) * fall
+        shape: NDArray[np.float64] = 1.0 - (1.0 - FINAL_SHARE) * fall
         # A warm-up of a few steps may not meet its peak.
-        return factors / factors.max()
+        return np.asarray(shape / shape.max())
     try:
         factors = np.asarray(schedule, dtype=np.float64)
     except (TypeError, ValueError):
