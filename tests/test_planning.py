@@ -6,8 +6,9 @@ import pytest
 
 from noisycgd._validation import ParameterError, ParameterTypeError, UnprovenGuaranteeError
 from noisycgd.accounting import hidden_state_profile, multipliers
-from noisycgd.planning import AUTO_PEAK, account_noisy_cgd, auto_batch_size, plan_noisy_cgd
+from noisycgd.planning import account_noisy_cgd, auto_batch_size, plan_noisy_cgd
 from noisycgd.schedules import SCHEDULES
+from noisycgd.steps import AUTO_PEAK
 from noisycgd.types import EpsilonDelta, GaussianMu, LossCertificate, NoiseMultiplier, Order, Status
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
@@ -217,7 +218,10 @@ class TestRefusals:
             ({"feature_norm": 0.0}, r"^feature_norm must be a number above 0; got 0"),
             ({"feature_norm": -3.0}, r"^feature_norm must be a number above 0; got -3"),
             ({"certificate": LossCertificate("flat", 1.0, 0.0, True, "")}, r"^smoothness of the loss must be a number"),
-            ({"schedule": "sawtooth"}, r"^schedule must be one of 'linear', 'constant', 'cosine'; got 'sawtooth'\. An"),
+            (
+                {"schedule": "sawtooth"},
+                r"^schedule must be one of 'linear', 'constant', 'cosine', 'warmup-stable-decay'; got 'sawtooth'\. An",
+            ),
             ({"schedule": np.ones(3)}, r"^schedule must be of shape \(49,\), one factor per step, or \(7,\), one per"),
             ({"schedule": np.ones((7, 7))}, r"^schedule must be of shape \(49,\).*got \(7, 7\)"),
             ({"schedule": np.zeros(49)}, r"^schedule must be made of factors above 0 and at most 1; got "),

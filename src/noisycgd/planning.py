@@ -19,11 +19,10 @@ from noisycgd.accounting import (
     batch_weights,
     calibrate_noise,
     composition_mu,
-    constant_multipliers,
     hidden_state_profile,
-    multipliers,
 )
 from noisycgd.schedules import schedule_factors
+from noisycgd.steps import AUTO_PEAK, contractions_of, multipliers_of, noise_gain, refuse_rate
 from noisycgd.types import (
     EpsilonDelta,
     GaussianMu,
@@ -35,9 +34,6 @@ from noisycgd.types import (
     Status,
     Target,
 )
-
-# `learning_rate="auto"` peaks at this share of the largest step that contracts by 1 - eta l2 (THEORY section 1).
-AUTO_PEAK = 0.97
 
 # Training runs in float32: a larger coefficient, or a smaller learning rate, would leave its range with the noise.
 LARGEST_L2, SMALLEST_RATE = 1e20, 1e-30
@@ -177,9 +173,9 @@ def plan_noisy_cgd(
         reasons.append(f"a learning rate of {rates.max():.6g} exceeds 2/beta = {2 / beta:.6g}")
     if reasons and not allow_unproven:
         _refuse_unproven(certificate, rates.max(), beta, l2)
-    contractions = _contractions(rates, beta, l2, claim=bool(reasons))
+    contractions = contractions_of(rates, beta, l2, claim=bool(reasons))
 
-    position_multipliers = _position_multipliers(rates, contractions, l2, k, E)
+    position_multipliers = multipliers_of(rates, contractions, l2, k, E)
     weights = batch_weights(n, b)
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
@@ -204,7 +200,7 @@ def plan_noisy_cgd(
         delta=target.delta,
         epsilon=profile.epsilon(target.delta),
         status=Status.UNPROVEN if reasons else Status.PROVED,
-        logit_noise=rho * nm * gradient_bound / b * _noise_gain(rates, contractions),
+        logit_noise=rho * nm * gradient_bound / b * noise_gain(rates, contractions),
         reasons=tuple(reasons),
     )
 
@@ -263,10 +259,10 @@ def account_noisy_cgd(
     else:
         status, beta = Status.PROVED, check_real("smoothness", smoothness, low=l2, open_low=l2 == 0)
         if rates.max() > 2 / beta:
-            _refuse_rate(rates.max(), beta, l2, "")
+            refuse_rate(rates.max(), beta, l2, "")
         condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (as stated)"
-    contractions = _contractions(rates, beta, l2, claim=False)
-    position_multipliers = _position_multipliers(rates, contractions, l2, k, E, diameter)
+    contractions = contractions_of(rates, beta, l2, claim=False)
+    position_multipliers = multipliers_of(rates, contractions, l2, k, E, diameter)
     weights = batch_weights(n, b)
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
@@ -292,22 +288,6 @@ def _is_auto(value: object) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _position_multipliers(
-    rates: NDArray[np.float64],
-    contractions: NDArray[np.float64],
-    l2: float,
-    k: int,
-    E: int,
-    diameter: float | None = None,
-) -> NDArray[np.float64]:
-    # What an unproven run claims may expand.
-    if np.ptp(rates) == 0 and contractions[0] <= 1 and diameter is None:
-        # eta l2 itself where it is what contracts: 1 - c would lose its digits.
-        eta_l2 = l2 * rates[0] if contractions[0] == 1 - l2 * rates[0] else 1 - contractions[0]
-        return constant_multipliers(k, E, float(eta_l2))
-    return multipliers(rates, contractions, k, diameter=diameter)
-
-
 def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[np.float64]) -> float:
     if _is_auto(learning_rate):
         return AUTO_PEAK * 2 / (beta + l2) / float(factors.max())
@@ -325,29 +305,4 @@ def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: fl
                 f'Use loss="margin_softmax" or loss="envelope_softmax"; {_ALLOW}',
             )
         )
-    _refuse_rate(largest_rate, beta, l2, f' Or use learning_rate="auto"; {_ALLOW}')
-
-
-def _refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoReturn:
-    raise UnprovenGuaranteeError(
-        message(
-            "learning_rate",
-            f"at most {2 / beta:.6g} (= 2/beta, beta = {beta:.6g}) for the hidden-state guarantee",
-            largest_rate,
-            f"Lower it; {AUTO_PEAK * 2 / (beta + l2):.6g} is a good choice.{more}",
-        )
-    )
-
-
-def _contractions(rates: NDArray[np.float64], beta: float, l2: float, claim: bool) -> NDArray[np.float64]:
-    """c_t of each step; what an unproven run *claims* is the contraction it would have were its steps admissible."""
-    strong = np.abs(1 - rates * l2)
-    return strong if claim else np.maximum(strong, np.abs(1 - rates * beta))
-
-
-def _noise_gain(rates: NDArray[np.float64], contractions: NDArray[np.float64]) -> float:
-    """sqrt(sum_t (eta_t g_t)^2), by which the noise of one step grows into that of the last iterate."""
-    with np.errstate(divide="ignore"):
-        log_c = np.log(contractions)
-    later = np.concatenate([np.cumsum(log_c[:0:-1])[::-1], [0.0]])
-    return float(np.sqrt(np.sum(np.exp(2 * (np.log(rates) + later)))))
+    refuse_rate(largest_rate, beta, l2, f' Or use learning_rate="auto"; {_ALLOW}')
