@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection
+from decimal import ROUND_CEILING, Context
 from typing import NoReturn
 
 
@@ -99,6 +100,13 @@ def check_choice(name: str, value: object, choices: Collection[str], way_out: st
     if not isinstance(value, str) or value not in choices:
         refuse(name, "one of " + ", ".join(repr(c) for c in choices), value, way_out)
     return value
+
+
+def rounded_up(value: float, digits: int = 6) -> str:
+    """`value` with that many significant digits, rounded up: a bound stays a bound in print."""
+    if not math.isfinite(value):
+        return str(value)
+    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize():f}"
 
 
 def _interval(noun: str, low: float, high: float, open_low: bool, open_high: bool) -> str:

@@ -110,7 +110,10 @@ def epsilon_against_epochs(
     curves = []
     for name in mechanisms:
         if name == "dpsgd":
-            ys = [poisson_profile(n_records, batch_size, noise_multiplier, epochs=e).epsilon(delta) for e in sparse]
+            ys = [
+                poisson_profile(n_records, batch_size, noise_multiplier, epochs=e, delta=delta).epsilon(delta)
+                for e in sparse
+            ]
             curves.append(Curve("DP-SGD, Poisson batches", tuple(sparse), tuple(ys), "all-iterates"))
         elif name == "composition":
             nm = check_real("noise_multiplier", noise_multiplier, low=0, open_low=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from noisycgd._validation import ModelFileError, check_integer, check_real, message
@@ -12,13 +13,23 @@ from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, Status,
 
 _ASSUMPTIONS = (
     "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)",
-    "noise: float32 draws of Threefry-2x32 (2^23 values each, within 5.4 standard deviations), keyed afresh from the "
-    "operating system in every epoch, are taken for true Gaussians; attacks on floating-point grids are not covered",
+    "noise: draws of Threefry-2x32, keyed afresh from the operating system in every epoch, are taken for Gaussians; "
+    "in runs of 256 steps or more each draw is one of 2^23 values; attacks on floating-point grids are not covered",
     "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published",
+    "input: each row was made from one record alone (no scaler, imputer or selection fitted on these records), a "
+    "record's place among the rows does not depend on its values, and every setting was chosen without them",
 )
+_INFERRED = "numbers were read off the records and are published with the model; see assumed public"
 
 
-def state_guarantee(plan: Plan, bounds: RowBounds, *, secret: bool, assumed_public: tuple[str, ...] = ()) -> Guarantee:
+def state_guarantee(
+    plan: Plan,
+    bounds: RowBounds,
+    *,
+    secret: bool,
+    assumed_public: tuple[str, ...] = (),
+    inferred: tuple[str, ...] = (),
+) -> Guarantee:
     """Build the guarantee of a model that was trained by `plan` on rows bounded by `bounds`.
 
     Parameters
@@ -31,12 +42,14 @@ def state_guarantee(plan: Plan, bounds: RowBounds, *, secret: bool, assumed_publ
         False if noise was predictable (tests); then the status is `void`.
     assumed_public : tuple of str
         Facts that were read off the training data instead of being stated.
+    inferred : tuple of str
+        Those of them that are numbers of single records: they make the guarantee `conditional`.
     """
     status, reasons = plan.status, plan.reasons
     if not secret:
         status, reasons = Status.VOID, (*reasons, "noise and permutation came from a fixed seed, for a test")
     mus, weights = _positions(plan)
-    return Guarantee(
+    guarantee = Guarantee(
         epsilon=plan.epsilon,
         delta=plan.delta,
         mu=plan.profile.mu,
@@ -50,13 +63,23 @@ def state_guarantee(plan: Plan, bounds: RowBounds, *, secret: bool, assumed_publ
         epochs=plan.epochs,
         noise_multiplier=plan.noise_multiplier,
         gradient_bound=plan.gradient_bound,
-        conditions=_conditions(plan, bounds),
+        conditions=_conditions(plan, bounds, secret),
         assumptions=_ASSUMPTIONS,
-        assumed_public=assumed_public,
         reasons=reasons,
         position_mus=mus,
         position_weights=weights,
     )
+    return with_assumed_public(guarantee, assumed_public, inferred)
+
+
+def with_assumed_public(guarantee: Guarantee, facts: tuple[str, ...], inferred: tuple[str, ...] = ()) -> Guarantee:
+    """The statement with more facts assumed public; numbers inferred from records make a proved one `conditional`."""
+    status, reasons = guarantee.status, guarantee.reasons
+    if inferred and _INFERRED not in reasons:
+        status = Status.CONDITIONAL if status is Status.PROVED else status
+        reasons = (*reasons, _INFERRED)
+    listed = (*guarantee.assumed_public, *facts, *inferred)
+    return replace(guarantee, status=status, reasons=reasons, assumed_public=listed)
 
 
 def read_guarantee(values: dict[str, Any]) -> Guarantee:
@@ -116,12 +139,14 @@ def _positions(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return tuple(mus.tolist()), tuple(batch_weights(plan.n_records, plan.batch_size).tolist())
 
 
-def _conditions(plan: Plan, bounds: RowBounds) -> tuple[Condition, ...]:
+def _conditions(plan: Plan, bounds: RowBounds, secret: bool) -> tuple[Condition, ...]:
+    source = "the operating system's generator" if secret else "a FIXED SEED, for a test"
     order = {
-        Order.PERMUTED: "one permutation from the operating system's generator; it may be published",
-        Order.GIVEN: "records in the order given, which must not depend on their values; worst position counted",
+        Order.PERMUTED: f"one permutation from {source}; it may be published",
+        Order.GIVEN: "records in the order given (see assumed); worst position counted",
     }[plan.order]
-    cert = plan.certificate
+    cert, largest = plan.certificate, plan.learning_rates.max()
+    admissible = "checked before the first step" if largest <= 2 / plan.smoothness else "NOT admissible"
     return (
         Condition(
             "convex, smooth losses",
@@ -136,14 +161,14 @@ def _conditions(plan: Plan, bounds: RowBounds) -> tuple[Condition, ...]:
         Condition(
             "admissible steps",
             f"every learning rate is at most 2/beta = {2 / plan.smoothness:.6g}",
-            f"largest is {plan.learning_rates.max():.6g}, checked before the first step",
+            f"largest is {largest:.6g}, {admissible}",
         ),
         Condition("fixed batches", "membership and order do not depend on record values", order),
         Condition("public start", "training starts from a point that does not depend on data", "the zero model"),
         Condition(
             "fresh secret noise",
             f"every step adds Gaussian noise of standard deviation {plan.noise_std:.6g} to its gradient",
-            "keys from the operating system, never stored",
+            f"keys from {source}, never stored",
         ),
         Condition(
             "only the last iterate leaves",

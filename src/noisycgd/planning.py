@@ -279,7 +279,7 @@ def account_noisy_cgd(
             condition,
             "gradients of two records differ by at most 2C; noise of standard deviation nm C / b is added to each step",
             "batches, their order and the start do not depend on record values; only the last iterate is released",
-            *(() if diameter is None else (f"every step ends on a convex domain of diameter {diameter:g} C / b",)),
+            *([] if diameter is None else [_bounded(diameter, peak)]),
         ),
     )
 
@@ -306,3 +306,7 @@ def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: fl
             )
         )
     refuse_rate(largest_rate, beta, l2, f' Or use learning_rate="auto"; {_ALLOW}')
+
+
+def _bounded(diameter: float, peak: float) -> str:
+    return f"every step ends on a convex domain of diameter {diameter:g} C / b; the peak learning rate is {peak:g}"

@@ -6,6 +6,8 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
+from noisycgd._validation import rounded_up
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike, NDArray
@@ -263,12 +265,12 @@ class Guarantee:
             Status.VOID: "VOID: no privacy at all",
         }[self.status]
         lines = [
-            f"({self.epsilon:.6g}, {self.delta:g})-differential privacy — {head}",
+            f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy — {head}",
             f"  adjacency      {self.adjacency}: the number of records ({self.n_records}) is public",
             f"  threat model   {self.threat_model}: the adversary sees the final parameters only",
             f"  mechanism      {self.mechanism}, {self.epochs} epochs, batches of {self.batch_size}, "
             f"noise multiplier {self.noise_multiplier:.6g}",
-            f"  accounting     {order}; {self.mu:.6g}-GDP at the worst position",
+            f"  accounting     {order}; {rounded_up(self.mu)}-GDP at the worst position",
         ]
         lines += [f"  why not proved {reason}" for reason in self.reasons]
         lines.append("  conditions")

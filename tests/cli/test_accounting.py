@@ -98,7 +98,9 @@ def test_full_batches_are_noisygd(noisycgd) -> None:
     full = noisycgd("account", "noisygd", "--records", 50, "--epochs", 10, "--noise-multiplier", 15, "--json").json
     assert full["epsilon"] == cyclic["epsilon"]
     bounded = ["account", "noisygd", "--records", 50, "--epochs", 1000, "--noise-multiplier", 15, "--diameter", 2]
-    assert noisycgd(*bounded, "--json").json["epsilon"] < noisycgd(*bounded[:-2], "--json").json["epsilon"] / 2
+    assert "--learning-rate must be given" in noisycgd(*bounded).error
+    bounded += ["--learning-rate", 1]
+    assert noisycgd(*bounded, "--json").json["epsilon"] < noisycgd(*bounded[:-4], "--json").json["epsilon"] / 2
     assert noisycgd("calibrate", "noisygd", "--records", 50, "--epochs", 10, "--epsilon", 1, "--json").code == 0
 
 

@@ -53,7 +53,9 @@ def numpy_run(residual, problem, keys):
         r = np.asarray(residual(problem.loss, z, batches.targets[j], batches.scales[j]), np.float64)
         gradient = np.einsum("bd,bm,bq->dmq", x, g[j], r) / b
         shape = d, g.shape[2] * problem.n_outputs
-        Z = np.asarray(jax.random.normal(jax.random.fold_in(keys[t // k], j), shape, jnp.float32), np.float64)
+        with jax.enable_x64(True):  # so short a run draws in float64
+            fine = jax.random.normal(jax.random.fold_in(keys[t // k], j), shape, jnp.float64)
+        Z = np.asarray(fine.astype(jnp.float32), np.float64)
         noise = plan.noise_multiplier * plan.gradient_bound / b * Z.reshape(theta.shape)
         theta = theta - eta * (gradient + plan.l2 * theta + noise)
     return theta.reshape(d, -1)

@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Context
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from noisycgd._validation import check_real
+from noisycgd._validation import check_real, rounded_up
 from noisycgd.accounting.gaussian import check_delta
 from noisycgd.types import Adjacency, PrivacyProfile
 
@@ -224,7 +223,7 @@ def _posterior(prior: float, shift: float) -> float:
 
 def _percent(probability: float) -> str:
     """Three significant digits, rounded up: a bound stays a bound in print."""
-    return f"{Context(prec=3, rounding=ROUND_CEILING).create_decimal_from_float(100.0 * probability).normalize():f} %"
+    return f"{rounded_up(100.0 * probability, 3)} %"
 
 
 def _exact_percent(probability: float) -> str:

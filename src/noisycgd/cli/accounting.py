@@ -22,7 +22,7 @@ LearningRate = Annotated[
     float | None, typer.Option(help="Peak learning rate; needed where l2 or a smoothness is given.")
 ]
 L2 = Annotated[float, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")]
-Schedule = Annotated[str, typer.Option(help="constant, linear or cosine.")]
+Schedule = Annotated[str, typer.Option(help="constant, linear, cosine or warmup-stable-decay.")]
 Smoothness = Annotated[
     float | None,
     typer.Option(help="Smoothness beta of one record's loss, l2 included; without it the answer is conditional."),

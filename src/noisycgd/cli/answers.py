@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from noisycgd._validation import rounded_up
 from noisycgd.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -31,10 +32,8 @@ def hidden(
     from noisycgd.planning import account_noisy_cgd
     from noisycgd.types import Adjacency, Order, ThreatModel
 
-    if learning_rate is None and (l2 > 0 or smoothness is not None):
-        refuse(
-            "--learning-rate", "given together with --l2 or --smoothness", None, "Only eta * l2 and eta * beta count."
-        )
+    if learning_rate is None and (l2 > 0 or smoothness is not None or diameter is not None):
+        refuse("--learning-rate", "given together with --l2, --smoothness or --diameter", None, "It counts there.")
     check_choice("--order", order, [o.value for o in Order])
     found = account_noisy_cgd(
         n_records=records,
@@ -117,6 +116,7 @@ def selection(mean_trials: float, law: str, mu: float, delta: float, as_json: bo
             "epsilon_profile": found.profile_epsilon,
             "epsilon_renyi": found.renyi_epsilon,
             "conditions": [
+                f"each trial is {mu:.6g}-GDP, for NoisyCGD at the worst position of a record",
                 "only the best trial leaves; its score is public or part of the trial's own guarantee",
                 "every candidate meets the same base guarantee, with fresh randomness in every trial",
             ],
@@ -137,7 +137,7 @@ def show(mechanism: str, values: dict[str, Any], as_json: bool) -> None:
     rows = []
     for name, value in values.items():
         if value is not None and name not in _LISTS:
-            rows.append((name.replace("_", " "), f"{value:.8g}" if isinstance(value, float) else str(value)))
+            rows.append((name.replace("_", " "), rounded_up(value, 8) if isinstance(value, float) else str(value)))
     print_rows(rows)
     for condition in values["conditions"]:
         typer.echo(f"  provided that {condition}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from noisycgd._validation import DataError, check_integer, check_real, message
 from noisycgd.data.columns import Categories
 from noisycgd.data.datasets import DATASETS, load_dataset
-from noisycgd.data.schema import Schema
+from noisycgd.data.schema import REVIEW_MARK, Schema
 from noisycgd.data.sources import numeric_matrix, read_npz, read_table, select, to_vector
 
 # Digits come without a test part; a quarter is held out.
@@ -37,6 +37,8 @@ class Records:
         How a table became rows; stored in the model so that `predict` reads the next table alike.
     assumed_public : tuple of str
         What was read off the records instead.
+    inferred : tuple of str
+        Numbers among it: they make the guarantee conditional.
     """
 
     X: NDArray[Any]
@@ -45,12 +47,13 @@ class Records:
     classes: tuple[Any, ...] | None = None
     target_range: tuple[float, float] | None = None
     table: dict[str, Any] | None = None
-    assumed_public: tuple[str, ...] = field(default=())
+    assumed_public: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()
 
     def take(self, rows: NDArray[np.intp]) -> Records:
         """The records at `rows`."""
         y = None if self.y is None else self.y[rows]
-        return Records(self.X[rows], y, self.public, self.classes, self.target_range, self.table, self.assumed_public)
+        return replace(self, X=self.X[rows], y=y)
 
     @property
     def targets(self) -> NDArray[Any]:
@@ -85,7 +88,7 @@ def training_data(
         "target": target,
         "columns": None,
     }
-    train = _read_file(source, table, needs_target=True)
+    train = replace(_read_file(source, table, needs_target=True), inferred=_unreviewed(schema))
     if test is not None:
         if test_fraction is not None:
             raise DataError(message("--test-fraction", "left out when --test is given", test_fraction))
@@ -156,6 +159,14 @@ def _read_without_schema(path: Path, described: dict[str, Any], needs_target: bo
         y,
         table={**described, "columns": list(columns)},
         assumed_public=("the names and types of the table's columns: no schema was given",),
+    )
+
+
+def _unreviewed(schema: Path | None) -> tuple[str, ...]:
+    """What a drafted schema still says of itself: its bounds and categories come from the records."""
+    lines = 0 if schema is None else schema.read_text(encoding="utf-8").count(REVIEW_MARK)
+    return (f"{lines} lines of the schema still marked {REVIEW_MARK!r}: review them, then delete the marks",) * (
+        lines > 0
     )
 
 

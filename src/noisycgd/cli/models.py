@@ -37,14 +37,14 @@ def add_to(app: typer.Typer) -> None:
 def fit(
     data: Data,
     target: Annotated[str | None, typer.Option(help="Column to predict.")] = None,
-    epsilon: Annotated[float, typer.Option(help="Target epsilon.")] = 1.0,
+    epsilon: Annotated[float | None, typer.Option(help="Target epsilon; 1 if nothing is given.")] = None,
     delta: Annotated[float, typer.Option(help="Target delta; keep it below 1/n.")] = 1e-5,
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise multiplier, instead of epsilon.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
     batch_size: Annotated[str, typer.Option(help="Records per batch, or auto.")] = "auto",
     hyperplanes: Annotated[int | None, typer.Option(help="Number of hyperplanes, even.")] = None,
     learning_rate: Annotated[str, typer.Option(help="Peak learning rate, or auto.")] = "auto",
-    schedule: Annotated[str, typer.Option(help="linear, constant or cosine.")] = "linear",
+    schedule: Annotated[str, typer.Option(help="linear, constant, cosine or warmup-stable-decay.")] = "linear",
     loss: Annotated[str | None, typer.Option(help="Loss; see noisycgd.losses.")] = None,
     margin: Annotated[str, typer.Option(help="Margin in logits, or auto.")] = "auto",
     clipping_norm: Annotated[
@@ -77,6 +77,8 @@ def fit(
     from noisycgd.cli.inputs import training_data
 
     check_choice("--method", method, METHODS)
+    if epsilon is not None and noise_multiplier is not None:
+        _refuse("--noise-multiplier", "left out when --epsilon is given", noise_multiplier)
     folder = fresh_model_folder(data) if out is None else out
     check_replaceable(folder.absolute())
     train, held_out = training_data(
@@ -89,7 +91,7 @@ def fit(
         split_seed=split_seed,
     )
     parameters = {
-        "epsilon": epsilon,
+        "epsilon": 1.0 if epsilon is None else epsilon,
         "delta": delta,
         "noise_multiplier": noise_multiplier,
         "batch_size": _number_or_auto("--batch-size", batch_size, int),
@@ -184,7 +186,7 @@ def info(model: Model, as_json: AsJson = False) -> None:
                 "n_features_in": estimator.n_features_in_,
                 "n_parameters": d * width,
                 "outputs": estimator._outputs(),
-                "parameters": estimator.get_params(),
+                "parameters": estimator.fitted_parameters_,
                 "guarantee": _public(estimator),
             }
         )
@@ -217,11 +219,10 @@ def _estimator(model: str | None, train: Records, parameters: dict[str, Any]) ->
 
 
 def _fit(estimator: NoisyCGDEstimator, train: Records) -> None:
-    from dataclasses import replace
+    from noisycgd.guarantee import with_assumed_public
 
     _checked(estimator.fit, train.X, train.targets)
-    stated = estimator.guarantee_
-    estimator.guarantee_ = replace(stated, assumed_public=(*stated.assumed_public, *train.assumed_public))
+    estimator.guarantee_ = with_assumed_public(estimator.guarantee_, train.assumed_public, train.inferred)
 
 
 def _checked(call: Any, *arguments: Any) -> Any:

@@ -232,7 +232,8 @@ def draft_schema(table: pa.Table, target: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-_REVIEW = " # review: inferred from data"
+REVIEW_MARK = "review: inferred from data"
+_REVIEW = f" # {REVIEW_MARK}"
 _HEADER = """\
 # review: inferred from data
 #

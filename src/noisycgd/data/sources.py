@@ -5,6 +5,7 @@ Nothing here unpickles. No map looks at more than one row, except to refuse the 
 
 from __future__ import annotations
 
+import re
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -38,7 +39,9 @@ def reading(path: str | Path, requirement: str, way_out: str) -> Iterator[None]:
     except NoisyCGDError:
         raise
     except Exception as error:
+        # Parsers quote what they trip over; a private value has no place in an error, which may end up in a log.
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        reason = re.sub(r"(got \d+): .*", r"\1", re.sub(r"'[^']*'|\"[^\"]*\"", "...", reason))
         raise DataError(message(str(path), requirement, reason, way_out)) from None
 
 

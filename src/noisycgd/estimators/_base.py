@@ -34,6 +34,8 @@ from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Order, Pla
 # Rows are predicted in chunks, so that the products of a large table never stand in memory at once.
 PREDICT_ROWS = 4096
 
+Encoded = tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...], tuple[str, ...]]
+
 
 @dataclass(eq=False, repr=False)
 class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
@@ -68,8 +70,8 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         """Kind of gates and number of hyperplanes."""
 
     @abc.abstractmethod
-    def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
-        """Targets for the loss, q, fitted attributes, and what was assumed public."""
+    def _encode_target(self, y: Any) -> Encoded:
+        """Targets for the loss, q, fitted attributes, what is assumed public, and which numbers were inferred."""
 
     @abc.abstractmethod
     def _make_loss(self, clip: float, logit_noise: float | None) -> Loss:
@@ -127,7 +129,7 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         rows, targets = validate_data(
             self, to_matrix(X)[0], to_vector(y), dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True
         )
-        y_encoded, q, attributes, assumed_public = self._encode_target(targets)
+        y_encoded, q, attributes, assumed_public, inferred = self._encode_target(targets)
         n, d = rows.shape
         bounds = RowBounds.create(self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, d)
         kind, P = self._gates()
@@ -150,7 +152,10 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
             "bounds_": bounds,
             "plan_": plan,
             "permutation_": order,
-            "guarantee_": state_guarantee(plan, bounds, secret=randomness.secret, assumed_public=assumed_public),
+            "guarantee_": state_guarantee(
+                plan, bounds, secret=randomness.secret, assumed_public=assumed_public, inferred=inferred
+            ),
+            "fitted_parameters_": self.get_params(deep=False),
         }
 
     def _plan(self, loss: Loss, n_outputs: int, rho: float, n_records: int) -> Plan:

@@ -27,7 +27,7 @@ PARAMETERS = {
         Records per batch; "auto" follows from the number of records alone.
     learning_rate : float or "auto", default "auto"
         Peak learning rate; "auto" is 0.97 of the largest that the guarantee admits.
-    schedule : {"linear", "constant", "cosine"} or array, default "linear"
+    schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array, default "linear"
         Course of the learning rate, or factors in (0, 1] per step or per epoch.
     l2 : float, default 0.0
         Coefficient of (l2/2) ||theta||^2; the guarantee needs none.
@@ -60,6 +60,8 @@ PARAMETERS = {
         The public maps from a row to its features.
     plan_ : Plan
         Learning rates, noise and batches, fixed before any record was read.
+    fitted_parameters_ : dict
+        The parameters as they were in `fit`.
     permutation_ : ndarray of shape (n,) or None
         The order in which records were put into batches.
     n_features_in_ : int

@@ -14,7 +14,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, ModelFileError, check_choice, check_real, message, refuse
-from noisycgd.estimators._base import NoisyCGDEstimator
+from noisycgd.estimators._base import Encoded, NoisyCGDEstimator
 from noisycgd.estimators._documentation import documented
 from noisycgd.losses import EnvelopeSoftmax, Logistic, Loss, MarginSoftmax, NormClippedSoftmax
 
@@ -58,7 +58,7 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
             return AUTO_MARGIN * logit_noise
         return check_real("margin", self.margin, low=0, way_out="margin=0 is the ordinary softmax loss.")
 
-    def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
+    def _encode_target(self, y: Any) -> Encoded:
         y = column_or_1d(y, warn=True)
         if not _are_labels(y):
             way_out = "Unknown label type: convert the labels first."
@@ -75,8 +75,9 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
             alike = (classes.dtype.kind in "UO") == (present.dtype.kind in "UO")
             unknown = np.setdiff1d(present, classes) if alike else present
             if unknown.size:
+                # A label of a private record has no place in an error, which may end up in a log.
                 raise DataError(
-                    f"y must hold only labels listed in classes; got {unknown[:5].tolist()}. "
+                    f"y must hold only labels listed in classes; got {unknown.size} other labels. "
                     "Add them to classes, or remove those records."
                 )
         if len(classes) < 2:
@@ -88,7 +89,7 @@ class _PrivateClassifier(ClassifierMixin, NoisyCGDEstimator):  # type: ignore[mi
             refuse("loss", "another one for more than 2 classes", "logistic", 'Use loss="margin_softmax".')
         q = 1 if self._loss_name() == "logistic" else len(classes)
         indices = np.searchsorted(classes, y).astype(np.float32 if q == 1 else np.int32)
-        return indices, q, {"classes_": classes}, assumed
+        return indices, q, {"classes_": classes}, assumed, ()
 
     def _outputs(self) -> dict[str, Any]:
         dtype = self.classes_.dtype

@@ -53,7 +53,7 @@ def save_model(model: NoisyCGDEstimator, path: str | Path, table: Mapping[str, A
     names = getattr(model, "feature_names_in_", None)
     document = {
         "estimator": type(model).__name__,
-        "parameters": {name: _plain(value) for name, value in model.get_params(deep=False).items()},
+        "parameters": {name: _plain(value) for name, value in model.fitted_parameters_.items()},
         "n_features_in": model.n_features_in_,
         "feature_names_in": None if names is None else [str(name) for name in names],
         "gates": {"kind": features.kind, "n_hyperplanes": features.n_hyperplanes},
@@ -137,6 +137,7 @@ def _assembled(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any],
         model.table_ = document["table"]
     model.features_, model.bounds_ = features, bounds
     model.permutation_, model.guarantee_ = permutation, guarantee
+    model.fitted_parameters_ = model.get_params(deep=False)
     return model
 
 

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils import Tags, column_or_1d
 
 from noisycgd._validation import DataError, check_choice, check_real, message, refuse
-from noisycgd.estimators._base import NoisyCGDEstimator
+from noisycgd.estimators._base import Encoded, NoisyCGDEstimator
 from noisycgd.estimators._documentation import documented
 from noisycgd.losses import ClippedSquared, Loss
 
@@ -57,7 +57,7 @@ class ConvexReLURegressor(RegressorMixin, NoisyCGDEstimator):  # type: ignore[mi
     def _make_loss(self, clip: float, logit_noise: float | None) -> Loss:
         return ClippedSquared(clip)
 
-    def _encode_target(self, y: Any) -> tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...]]:
+    def _encode_target(self, y: Any) -> Encoded:
         y = column_or_1d(y, warn=True)
         try:
             values = np.asarray(y, dtype=np.float64)
@@ -65,17 +65,17 @@ class ConvexReLURegressor(RegressorMixin, NoisyCGDEstimator):  # type: ignore[mi
             raise DataError(message("y", "made of numbers", f"{y.dtype} values", "Convert it first.")) from None
         if not np.isfinite(values).all():
             raise DataError("y must be finite; got NaN or infinity. Remove those records.")
-        assumed: tuple[str, ...] = ()
+        inferred: tuple[str, ...] = ()
         stated: Any = self.target_range
         if stated is None:
             low, high = float(values.min()), float(values.max())
-            assumed = ("the range of the target: read off the training targets; state it with target_range=...",)
+            inferred = ("the range of the target: read off the training targets; state it with target_range=...",)
             # Relative to the value, which would else absorb a difference of 1.
             margin = max(1.0, abs(low)) if low == high else 0.0
             stated = (low - margin, high + margin)
         low, high = _checked_range(stated)
         scaled = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
-        return scaled.astype(np.float32), 1, {"target_range_": (low, high)}, assumed
+        return scaled.astype(np.float32), 1, {"target_range_": (low, high)}, (), inferred
 
     def _outputs(self) -> dict[str, Any]:
         return {"target_range": list(self.target_range_)}

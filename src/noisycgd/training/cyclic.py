@@ -16,6 +16,10 @@ from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
 from noisycgd.types import Plan
 
+# A float32 normal takes one of 2^23 values, which a released model of a single step would show. The sum over many steps
+# does not; runs shorter than this draw in float64.
+FEW_STEPS = 256
+
 
 def train_cyclic(
     batches: FixedBatches,
@@ -84,7 +88,8 @@ def _run(
     l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
     for e in range(plan.epochs):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
-        weights = run_epoch(weights, epoch, gate_levels, loss, l2, noise_std, randomness.key())
+        key = randomness.key()
+        weights = run_epoch(weights, epoch, gate_levels, loss, l2, noise_std, key, fine_noise=plan.steps < FEW_STEPS)
         # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
         weights.block_until_ready()
         if on_epoch is not None:

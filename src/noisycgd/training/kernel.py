@@ -43,7 +43,7 @@ def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, los
     return product
 
 
-@partial(jax.jit, donate_argnums=0)
+@partial(jax.jit, donate_argnums=0, static_argnames="fine_noise")
 def run_epoch(
     weights: jax.Array,
     batches: StepBatch,
@@ -52,15 +52,18 @@ def run_epoch(
     l2: jax.Array,
     noise_std: jax.Array,
     key: jax.Array,
+    fine_noise: bool = False,
 ) -> jax.Array:
     """One pass over the k fixed batches: theta <- theta - eta (sum / b + l2 theta + noise_std Z) (THEORY section 0).
 
-    The divisor is the nominal b, also for a batch filled up with zero rows.
+    The divisor is the nominal b, also for a batch filled up with zero rows. With `fine_noise`, normals are drawn in
+    float64, where JAX allows it, before they are rounded.
     """
     nominal = batches.rows.shape[1]
+    draw = jax.dtypes.canonicalize_dtype(jnp.float64) if fine_noise else weights.dtype
 
     def step(theta: jax.Array, batch: StepBatch) -> tuple[jax.Array, None]:
-        noise = jax.random.normal(jax.random.fold_in(key, batch.position), theta.shape, theta.dtype)
+        noise = jax.random.normal(jax.random.fold_in(key, batch.position), theta.shape, draw).astype(theta.dtype)
         gradient = summed_gradient(theta, batch, levels, loss) / nominal
         return theta - batch.learning_rate * (gradient + l2 * theta + noise_std * noise), None
 
