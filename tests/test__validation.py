@@ -19,6 +19,7 @@ from noisycgd._validation import (
     check_real,
     message,
     refuse,
+    rounded_up,
 )
 
 
@@ -134,3 +135,18 @@ def test_choices():
     for value in ("c", "B", "", None, 1, ["a"]):
         with pytest.raises(ParameterError, match=r"kind must be one of 'a', 'b'; got .*Ask\."):
             check_choice("kind", value, ["a", "b"], "Ask.")
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "shown"),
+    [
+        (1.3357048903949, 4, "1.336"),
+        (4.0, 6, "4"),
+        (3.9999999999, 6, "4"),
+        (0.4, 6, "0.4"),
+        (1e-7, 3, "0.0000001"),
+        (math.inf, 6, "inf"),
+    ],
+)
+def test_bounds_are_rounded_up_in_print(value, digits, shown):
+    assert rounded_up(value, digits) == shown

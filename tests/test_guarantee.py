@@ -8,7 +8,7 @@ from noisycgd import Guarantee
 from noisycgd._validation import ModelFileError, NoisyCGDError
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
 from noisycgd.data import RowBounds
-from noisycgd.guarantee import read_guarantee, state_guarantee
+from noisycgd.guarantee import read_guarantee, state_guarantee, with_assumed_public
 from noisycgd.planning import plan_noisy_cgd
 from noisycgd.types import Adjacency, EpsilonDelta, LossCertificate, Order, Status, ThreatModel
 
@@ -92,6 +92,23 @@ class TestStatus:
         assert "why not proved the residual of loss 'norm_clipped_softmax' is not the gradient" in str(g)
         assert "NOT convex (why it fails)" in str(g)
         assert g.to_dict()["status"] == "unproven"
+
+    def test_numbers_of_records_make_it_conditional(self):
+        plan, proved = stated()
+        bounds = RowBounds()
+        found = state_guarantee(plan, bounds, secret=True, assumed_public=("labels",), inferred=("the range",))
+        assert found.status is Status.CONDITIONAL
+        assert found.assumed_public == ("labels", "the range")
+        assert "CONDITIONAL" in str(found)
+        again = with_assumed_public(found, ("columns",), ("bounds",))
+        assert again.assumed_public == ("labels", "the range", "columns", "bounds")
+        assert again.reasons == found.reasons
+        assert proved.status is Status.PROVED
+
+    def test_void_does_not_claim_secret_noise(self):
+        text = str(stated(secret=False)[1])
+        assert "FIXED SEED" in text
+        assert "keys from the operating system" not in text
 
     @pytest.mark.parametrize("certificate", [SOFTMAX, NOT_CONVEX])
     def test_predictable_noise_voids_whatever_else_holds(self, certificate):

@@ -20,6 +20,12 @@ def test_draft_is_marked_and_usable(noisycgd, tmp_path) -> None:
         "fit", "data.csv", "--schema", "schema.toml", "--epochs", 1, "--hyperplanes", 2, "--out", "m", "--json"
     )
     assert done.code == 0, done.err
+    assert done.json["guarantee"]["status"] == "conditional"
+    assert "review" in done.json["guarantee"]["assumed_public"][0]
+    reviewed = (tmp_path / "schema.toml").read_text().replace("review: inferred from data", "")
+    (tmp_path / "reviewed.toml").write_text(reviewed)
+    quick = ["--epochs", 1, "--hyperplanes", 2, "--out", "m", "--json"]
+    assert noisycgd("fit", "data.csv", "--schema", "reviewed.toml", *quick).json["guarantee"]["status"] == "proved"
 
 
 def test_a_review_is_never_overwritten(noisycgd, tmp_path) -> None:

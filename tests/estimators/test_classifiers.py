@@ -122,7 +122,9 @@ class TestLabels:
         assert model.fit(data, y.astype(stated)).classes_.dtype.kind == np.dtype(stated).kind
 
     def test_that_are_not_listed(self):
-        expected = r"^y must hold only labels listed in classes; got 1 other labels\. Add them to classes, or remove those"
+        expected = (
+            r"^y must hold only labels listed in classes; got 1 other labels\. Add them to classes, or remove those"
+        )
         assert_refused(make(classes=[0, 1]), DataError, expected)
 
     @pytest.mark.parametrize(

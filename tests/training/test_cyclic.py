@@ -9,6 +9,7 @@ import pytest
 from noisycgd._validation import ParameterError
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
 from noisycgd.training import predictable_randomness, system_randomness, train_cyclic
+from noisycgd.training.cyclic import FEW_STEPS
 from noisycgd.training.kernel import run_epoch
 
 
@@ -103,8 +104,8 @@ def test_only_the_last_iterate_leaves(make_problem, monkeypatch):
     problem = make_problem(MarginSoftmax(2.0), 3, epochs=4)
     iterates = []
 
-    def watched(*arguments):
-        last = run_epoch(*arguments)
+    def watched(*arguments, **settings):
+        last = run_epoch(*arguments, **settings)
         iterates.append(np.array(last))
         return last
 
@@ -114,6 +115,36 @@ def test_only_the_last_iterate_leaves(make_problem, monkeypatch):
     assert (result.dtype, result.flags.writeable) == (np.float32, True)
     np.testing.assert_array_equal(result, iterates[-1])
     assert all(not np.array_equal(result, earlier) for earlier in iterates[:-1])
+
+
+@pytest.mark.parametrize(("epochs", "fine"), [(1, True), (FEW_STEPS, False)])
+def test_only_short_runs_draw_fine_noise(make_problem, monkeypatch, epochs, fine):
+    seen = set()
+
+    def watched(*arguments, fine_noise):
+        seen.add(fine_noise)
+        return run_epoch(*arguments, fine_noise=fine_noise)
+
+    monkeypatch.setattr("noisycgd.training.cyclic.run_epoch", watched)
+    train(make_problem(MarginSoftmax(2.0), 3, epochs=epochs), CountingRandomness())
+    assert seen == {fine}
+
+
+def test_fine_noise_is_not_on_the_grid_of_float32_draws(make_problem):
+    """Of a float32 normal at most 2^23 values occur; a model of one step must not show them."""
+    key = jax.random.key(0)
+    with jax.enable_x64(True):
+        coarse = np.asarray(jax.random.normal(key, (4096,), jnp.float32))
+        fine = np.asarray(jax.random.normal(key, (4096,), jnp.float64).astype(jnp.float32))
+    bits = jnp.arange(2**23, dtype=jnp.uint32)
+    uniform = jax.lax.bitcast_convert_type((bits & 0x7FFFFF) | 0x3F800000, jnp.float32) - 1
+    low = jnp.nextafter(jnp.float32(-1), jnp.float32(0))
+    grid = np.asarray(jnp.sqrt(jnp.float32(2)) * jax.lax.erf_inv(jnp.maximum(low, uniform * (1 - low) + low)))
+    tail = np.abs(coarse) > 2.5
+    assert np.isin(coarse[tail], grid).mean() > 0.5
+    tail = np.abs(fine) > 2.5
+    assert tail.sum() > 20
+    assert np.isin(fine[tail], grid).mean() < 0.3
 
 
 def test_the_private_path_has_one_callback_and_it_takes_a_count(make_problem):
