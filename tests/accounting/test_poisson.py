@@ -226,3 +226,20 @@ def test_target_beyond_every_noise():
 def test_nonsense_is_refused(arguments, name):
     with pytest.raises(ParameterError, match=f"^{name} must be"):
         poisson_profile(**({"n_records": 100, "batch_size": 10, "noise_multiplier": 1.0, "steps": 5} | arguments))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(("noise", "steps"), [(5.0, 2400), (15.0, 6000)])
+def test_prv_accountant_brackets_the_same_epsilon(noise, steps):
+    """An independent route for add-remove, the only relation that prv-accountant has."""
+    from prv_accountant import PRVAccountant
+    from prv_accountant.privacy_random_variables import PoissonSubsampledGaussianMechanism
+
+    step = PoissonSubsampledGaussianMechanism(sampling_probability=1 / 60, noise_multiplier=noise)
+    accountant = PRVAccountant(prvs=[step], max_self_compositions=[steps], eps_error=0.01, delta_error=1e-9)
+    low, estimate, high = accountant.compute_epsilon(1e-5, [steps])
+    ours = poisson_profile(60_000, 1000, noise, steps=steps, adjacency=Adjacency.ADD_REMOVE)
+    assert low <= ours.epsilon_lower(1e-5) <= ours.epsilon(1e-5) <= high
+    assert ours.epsilon(1e-5) == pytest.approx(estimate, rel=1e-3)
+    wrong = poisson_profile(60_000, 1000, 0.9 * noise, steps=steps, adjacency=Adjacency.ADD_REMOVE)
+    assert wrong.epsilon_lower(1e-5) > high
