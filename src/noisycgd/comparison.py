@@ -40,15 +40,14 @@ class Comparison:
     title, x_label, y_label : str
         With units.
     curves : tuple of Curve
-    log_x, log_y : bool
-        Whether the axes are logarithmic.
+    log_y : bool
+        Whether the y axis is logarithmic.
     """
 
     title: str
     x_label: str
     y_label: str
     curves: tuple[Curve, ...]
-    log_x: bool = False
     log_y: bool = False
 
     def rows(self) -> list[dict[str, float | str]]:

@@ -37,12 +37,10 @@ def comparison_figure(comparison: Comparison) -> Figure:
             linewidth=1.6,
             label=f"{curve.name} ({curve.threat_model})",
         )
-    axes.set_xscale("log" if comparison.log_x else "linear")
     axes.set_yscale("log" if comparison.log_y else "linear")
     if not comparison.log_y:
         axes.set_ylim(bottom=0)
-    if not comparison.log_x:
-        axes.set_xlim(left=0)
+    axes.set_xlim(left=0)
     axes.set(xlabel=comparison.x_label, ylabel=comparison.y_label)
     axes.set_title(comparison.title, loc="left", fontsize="medium")
     axes.spines[["top", "right"]].set_visible(False)
