@@ -6,11 +6,14 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.problem import Problem
+from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.losses import MarginSoftmax
 from noisycgd.training.kernel import StepBatch, run_epoch
-from noisycgd.training.noise import system_randomness
+from noisycgd.training.noise import standard_normal, system_randomness
 
 # The precision that the package asks for; on a CPU there is no other.
 _multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
@@ -35,23 +38,30 @@ class PackageStep:
         self._levels = jnp.asarray(problem.features.levels)
         self._noise_std = jnp.float32(problem.noise_std)
         self._randomness = system_randomness()
-        self.weights = jnp.zeros((sizes.d, sizes.n_gates * sizes.q), jnp.float32)
+        self._basis = contrast_basis(MarginSoftmax(), sizes.q)
+        self._loss = ContrastLoss(MarginSoftmax(), jnp.asarray(self._basis))
+        self._state = jnp.zeros((sizes.d, sizes.n_gates * len(self._basis)), jnp.float32)
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """(d, M q): what `train_cyclic` would return."""
+        return to_logit_weights(np.asarray(self._state), self._basis)
 
     def rouse(self) -> None:
         """Nothing: a turn of a whole epoch rouses itself, at its own cost."""
 
     def run(self) -> None:
         """One epoch."""
-        self.weights = run_epoch(
-            self.weights,
+        self._state = run_epoch(
+            self._state,
             self._batches,
             self._levels,
-            MarginSoftmax(),
+            self._loss,
             jnp.float32(0),
             self._noise_std,
             self._randomness.key(),
         )
-        self.weights.block_until_ready()
+        self._state.block_until_ready()
 
 
 @partial(jax.jit, donate_argnums=0)
@@ -71,7 +81,7 @@ def limit_epoch(
 
     def step(theta: jax.Array, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         x, place = batch
-        noise = jax.random.normal(jax.random.fold_in(key, place), theta.shape, theta.dtype)
+        noise = standard_normal(jax.random.fold_in(key, place), theta.shape)
         return theta - learning_rate * (_multiply(x.T, _multiply(x, theta)) / b + noise_std * noise), None
 
     last: jax.Array = jax.lax.scan(step, weights, (rows, position))[0]
@@ -79,7 +89,7 @@ def limit_epoch(
 
 
 class Limit:
-    """`limit_epoch` on the same batches, with the same generator; one turn is one epoch."""
+    """`limit_epoch` on the same batches, with the same generator and the q - 1 contrasts; one turn is one epoch."""
 
     name = "limit"
 
@@ -93,7 +103,8 @@ class Limit:
             jnp.float32(problem.noise_std),
         )
         self._randomness = system_randomness()
-        self.weights = jnp.zeros((sizes.d, sizes.n_gates * sizes.q), jnp.float32)
+        kept = len(contrast_basis(MarginSoftmax(), sizes.q))
+        self.weights = jnp.zeros((sizes.d, sizes.n_gates * kept), jnp.float32)
 
     def rouse(self) -> None:
         """Nothing, as for the package's step."""

@@ -91,7 +91,7 @@ def measure(sizes: Sizes, rounds: int, *, with_peers: bool = True, keep_memory: 
         notes.append(f"the machine was not quiet: load {load:.2f} on {machine['cores']} cores before the run")
     times = race(contenders, rounds)
     ratios = compare(times)
-    gigaflop = 4e-9 * sizes.b * sizes.d * sizes.n_gates * sizes.q
+    gigaflop = 4e-9 * sizes.b * sizes.d * sizes.n_gates * (sizes.q - 1)
     return {
         "benchmark": "step",
         "sizes": asdict(sizes),

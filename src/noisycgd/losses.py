@@ -39,6 +39,8 @@ class Loss(Protocol):
     """
 
     name: ClassVar[str]
+    shift_invariant: ClassVar[bool]
+    """Whether adding one number to all logits of a record changes nothing, so that residuals sum to zero."""
 
     def residual(self, logits: Array, targets: Array, scale: Array) -> Array:
         """(b, q): the (clipped) derivative of the loss in the logits."""
@@ -92,6 +94,7 @@ class MarginSoftmax:
 
     margin: float = 0.0
     name: ClassVar[str] = "margin_softmax"
+    shift_invariant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _normalise(self, "margin", open_low=False)
@@ -145,6 +148,7 @@ class EnvelopeSoftmax:
 
     clip: float
     name: ClassVar[str] = "envelope_softmax"
+    shift_invariant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _normalise(self, "clip", open_low=True)
@@ -189,6 +193,7 @@ class NormClippedSoftmax:
 
     clip: float
     name: ClassVar[str] = "norm_clipped_softmax"
+    shift_invariant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         _normalise(self, "clip", open_low=True)
@@ -233,6 +238,7 @@ class Logistic:
 
     clip: float = 1.0
     name: ClassVar[str] = "logistic"
+    shift_invariant: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _normalise(self, "clip", open_low=True)
@@ -269,6 +275,7 @@ class ClippedSquared:
 
     clip: float
     name: ClassVar[str] = "clipped_squared"
+    shift_invariant: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         _normalise(self, "clip", open_low=True)

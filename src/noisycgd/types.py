@@ -170,7 +170,8 @@ class Plan:
     status : Status
         `proved` or `unproven`.
     logit_noise : float
-        Standard deviation of the noise in one released logit at ||phi|| = rho.
+        Standard deviation s_z of the noise in one logit at ||phi|| = rho (THEORY section 2). A difference of two
+        logits has sqrt 2 s_z; a softmax's logits are released without their common shift, hence sqrt(1 - 1/q) s_z each.
     reasons : tuple of str
         Why the status is not `proved`; empty if it is.
     """

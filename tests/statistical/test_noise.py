@@ -21,6 +21,7 @@ from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.types import NoiseMultiplier
 
 LEVEL = 1e-6
+# So many classes that the common shift, which is never trained (a share 1 / Q of the variance), is below all levels.
 N, B, D, P, Q = 50, 20, 10, 8, 200
 FEATURES = make_gates("antithetic", D, P, 0)
 COORDINATES = D * FEATURES.n_gates * Q
@@ -38,12 +39,12 @@ def make_plan(**options):
     )
 
 
-def pure_noise(plan, seed):
+def pure_noise(plan, seed, q=Q):
     """Last iterate of a run over rows of zeros."""
     bounds = RowBounds.create(1.0, "normalize", False, 0.0, None, D)
     batches = make_batches(np.zeros((N, D)), np.zeros(N, np.int32), None, plan.batch_size, bounds, FEATURES)
     with predictable_randomness(seed):
-        weights = train_cyclic(batches, FEATURES.levels, LOSS, plan, Q, system_randomness())
+        weights = train_cyclic(batches, FEATURES.levels, LOSS, plan, q, system_randomness())
     return weights.astype(np.float64).ravel()
 
 
@@ -137,6 +138,17 @@ def test_a_released_logit_at_the_bound_has_the_planned_noise():
     logits = np.concatenate([FEATURES.logits(row, w).ravel() for w in weights]).astype(np.float64)
     assert has_scale(logits, plan.logit_noise)
     assert not has_scale(logits, 0.9 * plan.logit_noise)
+
+
+@pytest.mark.parametrize("q", [2, 4])
+def test_few_classes_differ_by_the_planned_noise_and_have_none_in_common(q):
+    plan = make_plan(epochs=4)
+    weights = np.stack([pure_noise(plan, seed, q).reshape(-1, q) for seed in range(40)]).reshape(-1, q)
+    assert np.abs(weights.sum(axis=1)).max() < 1e-5 * np.abs(weights).max()
+    difference = weights[:, 0] - weights[:, 1]
+    std = np.sqrt(2) * plan.logit_noise / plan.feature_norm
+    assert has_scale(difference, std)
+    assert not has_scale(difference, np.sqrt(1 - 1 / q) * std)
 
 
 def test_each_step_is_standard_normal(steps):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from noisycgd._validation import ParameterError
+from noisycgd.contrasts import contrast_basis, to_logit_weights
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
 from noisycgd.training import predictable_randomness, system_randomness, train_cyclic
 from noisycgd.training.cyclic import FEW_STEPS
@@ -42,8 +43,9 @@ def train(problem, randomness, on_epoch=None, plan=None):
 
 
 def numpy_run(residual, problem, keys):
-    """Twin in float64: every step of every epoch spelled out, from the zero model."""
+    """Twin in float64: every step spelled out, on all q logits, with noise that has no part along a common shift."""
     plan, batches = problem.plan, problem.batches
+    basis = contrast_basis(problem.loss, problem.n_outputs).astype(np.float64)
     k, b, d = batches.rows.shape
     g = batches.patterns * problem.features.levels.astype(np.float64)
     theta = np.zeros((d, g.shape[2], problem.n_outputs))
@@ -53,11 +55,11 @@ def numpy_run(residual, problem, keys):
         z = np.einsum("bd,bm,dmq->bq", x, g[j], theta).astype(np.float32)
         r = np.asarray(residual(problem.loss, z, batches.targets[j], batches.scales[j]), np.float64)
         gradient = np.einsum("bd,bm,bq->dmq", x, g[j], r) / b
-        shape = d, g.shape[2] * problem.n_outputs
+        shape = d, g.shape[2] * len(basis)
         with jax.enable_x64(True):  # so short a run draws in float64
             fine = jax.random.normal(jax.random.fold_in(keys[t // k], j), shape, jnp.float64)
-        Z = np.asarray(fine.astype(jnp.float32), np.float64)
-        noise = plan.noise_multiplier * plan.gradient_bound / b * Z.reshape(theta.shape)
+        Z = np.asarray(fine.astype(jnp.float32), np.float64).reshape(d, -1, len(basis)) @ basis
+        noise = plan.noise_multiplier * plan.gradient_bound / b * Z
         theta = theta - eta * (gradient + plan.l2 * theta + noise)
     return theta.reshape(d, -1)
 
@@ -102,11 +104,12 @@ def test_training_twice_on_the_same_batches_gives_the_same(make_problem):
 
 def test_only_the_last_iterate_leaves(make_problem, monkeypatch):
     problem = make_problem(MarginSoftmax(2.0), 3, epochs=4)
+    basis = contrast_basis(problem.loss, 3)
     iterates = []
 
     def watched(*arguments, **settings):
         last = run_epoch(*arguments, **settings)
-        iterates.append(np.array(last))
+        iterates.append(to_logit_weights(np.array(last), basis))
         return last
 
     monkeypatch.setattr("noisycgd.training.cyclic.run_epoch", watched)

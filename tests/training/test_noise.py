@@ -2,11 +2,13 @@ import os
 import threading
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 from noisycgd.training import predictable_randomness, system_randomness
+from noisycgd.training.noise import _threefry, standard_normal
 
 LEVEL = 1e-9
 """Error probability of each statistical test; operating-system randomness is replaced by a seeded stream."""
@@ -139,3 +141,38 @@ def test_predictable_randomness_stays_in_its_thread():
         thread.join()
         assert not system_randomness().secret
     assert seen == [True]
+
+
+@pytest.mark.parametrize(
+    ("key", "counter", "expected"),
+    [
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
+    ],
+)
+def test_threefry_reproduces_the_published_vectors(key, counter, expected):
+    # Random123's known answers for threefry2x32 with 20 rounds.
+    x, y = (jnp.asarray([word], jnp.uint32) for word in counter)
+    assert tuple(int(word[0]) for word in _threefry(jnp.asarray(key, jnp.uint32), x, y)) == expected
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (13, 31), (784, 297), (3, 5, 7)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_standard_normals_are_those_of_jax(shape, wide):
+    with jax.enable_x64(wide):
+        for seed in range(3):
+            key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), 5)
+            actual = jax.jit(standard_normal, static_argnums=1)(key, shape)
+            expected = jax.random.normal(key, shape, jnp.float32)
+            assert (actual.shape, actual.dtype) == (shape, jnp.float32)
+            np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
+
+
+def test_fine_noise_is_drawn_in_float64_where_there_is_one():
+    key = jax.random.key(1, impl="threefry2x32")
+    assert standard_normal(key, (3,), fine=True).dtype == jnp.float32
+    with jax.enable_x64(True):
+        fine = standard_normal(key, (3,), fine=True)
+        assert fine.dtype == jnp.float64
+        np.testing.assert_array_equal(fine, jax.random.normal(key, (3,), jnp.float64))

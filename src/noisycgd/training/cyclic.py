@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisycgd._validation import refuse
+from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
 from noisycgd.training.kernel import StepBatch, run_epoch
@@ -52,6 +53,7 @@ def train_cyclic(
     Returns
     -------
     ndarray of shape (d, M q), float32
+        Its sum over the classes is zero if the loss does not see it (see `noisycgd.contrasts`).
 
     Raises
     ------
@@ -83,18 +85,20 @@ def _run(
         learning_rate=jnp.asarray(rates[0]),
         position=jnp.arange(k, dtype=jnp.int32),
     )
-    weights = jnp.zeros((d, len(levels) * n_outputs), jnp.float32)
+    basis = contrast_basis(loss, n_outputs)
+    reduced = ContrastLoss(loss, jnp.asarray(basis))
+    weights = jnp.zeros((d, len(levels) * len(basis)), jnp.float32)
     gate_levels = jnp.asarray(levels)
     l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
     for e in range(plan.epochs):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
         key = randomness.key()
-        weights = run_epoch(weights, epoch, gate_levels, loss, l2, noise_std, key, fine_noise=plan.steps < FEW_STEPS)
+        weights = run_epoch(weights, epoch, gate_levels, reduced, l2, noise_std, key, fine_noise=plan.steps < FEW_STEPS)
         # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
         weights.block_until_ready()
         if on_epoch is not None:
             on_epoch(e + 1)
-    return np.array(weights)
+    return to_logit_weights(np.array(weights), basis)
 
 
 def _check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:

@@ -7,15 +7,22 @@ A record's gradient is phi(x) (x) r with phi(x) = [g_1(x) x, ..., g_M(x) x] and 
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from noisycgd.losses import Loss
+from noisycgd.training.noise import standard_normal
 
 # Accelerators would otherwise round the factors of a float32 product to TF32 or bfloat16 (THEORY section 5).
 _multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+
+
+class Residual(Protocol):
+    """The part of a loss that a step needs: a pytree that maps (b, q) logits to their (b, q) derivative."""
+
+    def residual(self, logits: jax.Array, targets: jax.Array, scale: jax.Array) -> jax.Array:
+        """See `noisycgd.losses.Loss.residual`."""
 
 
 class StepBatch(NamedTuple):
@@ -29,7 +36,7 @@ class StepBatch(NamedTuple):
     position: jax.Array  # () int32, the batch's place in its epoch
 
 
-def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Loss) -> jax.Array:
+def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Residual) -> jax.Array:
     """(d, M q) weights -> (d, M q) sum over the batch of the records' gradients (THEORY section 3).
 
     Gates are applied by reshape, multiply and sum: XLA fuses these into one pass beside the products, which an
@@ -48,7 +55,7 @@ def run_epoch(
     weights: jax.Array,
     batches: StepBatch,
     levels: jax.Array,
-    loss: Loss,
+    loss: Residual,
     l2: jax.Array,
     noise_std: jax.Array,
     key: jax.Array,
@@ -56,14 +63,12 @@ def run_epoch(
 ) -> jax.Array:
     """One pass over the k fixed batches: theta <- theta - eta (sum / b + l2 theta + noise_std Z) (THEORY section 0).
 
-    The divisor is the nominal b, also for a batch filled up with zero rows. With `fine_noise`, normals are drawn in
-    float64, where JAX allows it, before they are rounded.
+    The divisor is the nominal b, also for a batch filled up with zero rows. See `standard_normal` for `fine_noise`.
     """
     nominal = batches.rows.shape[1]
-    draw = jax.dtypes.canonicalize_dtype(jnp.float64) if fine_noise else weights.dtype
 
     def step(theta: jax.Array, batch: StepBatch) -> tuple[jax.Array, None]:
-        noise = jax.random.normal(jax.random.fold_in(key, batch.position), theta.shape, draw).astype(theta.dtype)
+        noise = standard_normal(jax.random.fold_in(key, batch.position), theta.shape, fine_noise).astype(theta.dtype)
         gradient = summed_gradient(theta, batch, levels, loss) / nominal
         return theta - batch.learning_rate * (gradient + l2 * theta + noise_std * noise), None
 

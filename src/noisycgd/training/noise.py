@@ -1,5 +1,7 @@
 """Where secret randomness comes from: the operating system, afresh in every fit.
 
+`standard_normal` turns a key into noise.
+
 Two streams leave this file: the permutation behind the batches (which may be published) and the keys of the noise
 (which are never stored). `predictable_randomness` exists for tests alone; a model trained under it has no privacy,
 and its guarantee says so.
@@ -8,6 +10,7 @@ and its guarantee says so.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -83,3 +86,47 @@ def predictable_randomness(seed: int) -> Iterator[None]:
         yield
     finally:
         _seed.reset(token)
+
+
+# Threefry-2x32 with 20 rounds (Salmon et al. 2011): the generator behind `jax.random`.
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_PARITY = np.uint32(0x1BD11BDA)
+
+
+def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) -> jax.Array:
+    """Independent standard normals: the float32 numbers of `jax.random.normal`, in one pass over memory.
+
+    On a CPU, JAX runs each of Threefry's rounds over the whole array; written out, the compiler fuses all of them with
+    the inverse error function and whatever uses the result. That draws a step's noise about three times as fast.
+
+    Parameters
+    ----------
+    key : Array
+        A scalar threefry2x32 key.
+    shape : tuple of int
+        Shape of the result.
+    fine : bool, default False
+        Draw with `jax.random.normal` in float64, where JAX allows it, instead of in float32.
+    """
+    size = math.prod(shape)
+    if fine or size >= 2**32:
+        return jax.random.normal(key, shape, jax.dtypes.canonicalize_dtype(jnp.float64 if fine else jnp.float32))
+    counter = jax.lax.iota(jnp.uint32, size)
+    high, low = _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    # 23 random bits as the mantissa of a number in [1, 2), then moved to (-1, 1).
+    unit = jax.lax.bitcast_convert_type((high ^ low) >> np.uint32(9) | np.uint32(0x3F800000), jnp.float32) - 1
+    lowest = np.nextafter(np.float32(-1), np.float32(0))
+    uniform = jnp.maximum(lowest, unit * (1 - lowest) + lowest)
+    return (np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)).reshape(shape)
+
+
+def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Encrypt the counters (x, y), two arrays of uint32, under a key of two words."""
+    keys = key[0], key[1], key[0] ^ key[1] ^ _PARITY
+    x, y = x + keys[0], y + keys[1]
+    for group in range(5):
+        for distance in _ROTATIONS[group % 2]:
+            x = x + y
+            y = x ^ (y << np.uint32(distance) | y >> np.uint32(32 - distance))
+        x, y = x + keys[(group + 1) % 3], y + keys[(group + 2) % 3] + np.uint32(group + 1)
+    return x, y
