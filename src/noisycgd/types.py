@@ -209,6 +209,70 @@ class Plan:
         return self.noise_multiplier * self.gradient_bound / self.batch_size
 
 
+@dataclass(frozen=True, eq=False)
+class PoissonPlan:
+    """All that DP-SGD needs, fixed before it sees a record; it owns the sampler's rate and the accountant's alike.
+
+    With `batch_size` = n every record is in every batch: full-batch noisy gradient descent.
+
+    Attributes
+    ----------
+    n_records, batch_size, epochs : int
+        n, expected batch size b, E.
+    learning_rates : ndarray of shape (T,)
+        eta_t of each step, T = E ceil(n / b).
+    l2 : float
+        Coefficient lambda of (lambda / 2) ||theta||^2.
+    noise_multiplier : float
+        nm; the noise on a step's sum of gradients has standard deviation nm C, and the sum is divided by b.
+    gradient_bound : float
+        C, bound on the norm of one record's gradient.
+    profile : PrivacyProfile
+        Privacy of all iterates, hence of any function of them.
+    delta, epsilon : float
+        Where the guarantee is stated, and the stated epsilon.
+    logit_noise : float
+        Standard deviation of the noise in one logit at ||phi|| = rho of a model that is linear in its parameters;
+        0 for others.
+    radius : float or None
+        Radius of the ball onto which each iterate is projected.
+    average : bool
+        Release the mean of all iterates instead of the last one.
+    certificate : LossCertificate or None
+        What is proved of the loss, where C = rho L_h follows from it; None where gradients are scaled down to C.
+    """
+
+    n_records: int
+    batch_size: int
+    epochs: int
+    learning_rates: NDArray[np.float64]
+    l2: float
+    noise_multiplier: float
+    gradient_bound: float
+    profile: PrivacyProfile
+    delta: float
+    epsilon: float
+    logit_noise: float = 0.0
+    radius: float | None = None
+    average: bool = False
+    certificate: LossCertificate | None = None
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return len(self.learning_rates)
+
+    @property
+    def sampling_rate(self) -> float:
+        """p = b / n, the probability with which each record enters each batch, independently of all others."""
+        return self.batch_size / self.n_records
+
+    @property
+    def noise_std(self) -> float:
+        """Noise standard deviation of one step after the division by b, nm C / b."""
+        return self.noise_multiplier * self.gradient_bound / self.batch_size
+
+
 @dataclass(frozen=True, slots=True)
 class Guarantee:
     """What a released model promises, to whom, and how each condition was made true."""
