@@ -8,9 +8,10 @@ from noisycgd import Guarantee
 from noisycgd._validation import ModelFileError, NoisyCGDError
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
 from noisycgd.data import RowBounds
-from noisycgd.guarantee import read_guarantee, state_guarantee, with_assumed_public
+from noisycgd.guarantee import read_guarantee, with_assumed_public
 from noisycgd.planning import plan_noisy_cgd
-from noisycgd.types import Adjacency, EpsilonDelta, LossCertificate, Order, Status, ThreatModel
+from noisycgd.statements import state_guarantee
+from noisycgd.types import CYCLIC_ORDERS, Adjacency, EpsilonDelta, LossCertificate, Order, Status, ThreatModel
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
 NOT_CONVEX = LossCertificate("norm_clipped_softmax", 0.5, 0.5, False, "why it fails")
@@ -35,7 +36,7 @@ class TestStatement:
         assert (g.n_records, g.batch_size, g.epochs, g.order) == (50, 20, 3, Order.PERMUTED)
         assert (g.noise_multiplier, g.gradient_bound) == (plan.noise_multiplier, plan.gradient_bound)
 
-    @pytest.mark.parametrize("order", list(Order))
+    @pytest.mark.parametrize("order", CYCLIC_ORDERS)
     def test_its_positions_give_its_epsilon(self, order):
         _, g = stated(order)
         profile = MixtureProfile(g.position_mus, g.position_weights)
@@ -119,7 +120,7 @@ class TestStatus:
 
 
 class TestReading:
-    @pytest.mark.parametrize("order", list(Order))
+    @pytest.mark.parametrize("order", CYCLIC_ORDERS)
     @pytest.mark.parametrize("certificate", [SOFTMAX, NOT_CONVEX])
     @pytest.mark.parametrize("secret", [True, False])
     def test_gives_back_what_was_stated(self, order, certificate, secret):
@@ -128,7 +129,7 @@ class TestReading:
         assert Guarantee.from_dict(saved(g)) == g
 
     @pytest.mark.parametrize("n", [1, 20, 21, 997])
-    @pytest.mark.parametrize("order", list(Order))
+    @pytest.mark.parametrize("order", CYCLIC_ORDERS)
     def test_for_any_number_of_records(self, n, order):
         _, g = stated(order, n_records=n, batch_size=min(n, 20))
         assert read_guarantee(saved(g)) == g
@@ -196,8 +197,11 @@ class TestReading:
     def test_the_contradiction_is_named(self):
         values = {**saved(stated()[1]), "epsilon": 1.0}
         with pytest.raises(
-            ModelFileError, match=r"^guarantee must be the mu and epsilon of its positions.*got \(.*, 1"
+            ModelFileError, match=r"^guarantee must be one of epsilon .*as its other numbers say.*got 1"
         ):
+            read_guarantee(values)
+        values = {**saved(stated()[1]), "mu": 1.0}
+        with pytest.raises(ModelFileError, match=r"^guarantee must be .*-GDP as its other numbers say; got 1"):
             read_guarantee(values)
 
     def test_last_digits_may_differ(self):

@@ -9,7 +9,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from noisycgd.estimators import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier, load_model
+    from noisycgd.estimators import (
+        ConvexReLUClassifier,
+        ConvexReLURegressor,
+        LinearClassifier,
+        ReLUNetworkClassifier,
+        load_model,
+    )
     from noisycgd.types import Guarantee
 
 __version__ = "0.1.0"
@@ -18,11 +24,20 @@ _HOMES = {
     "ConvexReLUClassifier": "noisycgd.estimators",
     "ConvexReLURegressor": "noisycgd.estimators",
     "LinearClassifier": "noisycgd.estimators",
+    "ReLUNetworkClassifier": "noisycgd.estimators",
     "load_model": "noisycgd.estimators",
     "Guarantee": "noisycgd.types",
 }
 
-__all__ = ["ConvexReLUClassifier", "ConvexReLURegressor", "Guarantee", "LinearClassifier", "__version__", "load_model"]
+__all__ = [
+    "ConvexReLUClassifier",
+    "ConvexReLURegressor",
+    "Guarantee",
+    "LinearClassifier",
+    "ReLUNetworkClassifier",
+    "__version__",
+    "load_model",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -25,6 +25,7 @@ class ThreatModel(StrEnum):
 
     FINAL_MODEL = "final-model"
     ALL_ITERATES = "all-iterates"
+    NOISY_STATISTICS = "noisy-statistics"
 
 
 class Order(StrEnum):
@@ -34,6 +35,14 @@ class Order(StrEnum):
     """One uniformly random permutation, drawn from the operating system: the guarantee is an average."""
     GIVEN = "given"
     """The order given, or one fixed by a user's seed: the guarantee is that of the worst position."""
+    POISSON = "poisson"
+    """Independent samples of the records, secret ones: the guarantee is amplified by sampling."""
+    ALL = "all"
+    """Every record in every step: the guarantee is that of a composition of Gaussian releases."""
+
+
+CYCLIC_ORDERS = (Order.PERMUTED, Order.GIVEN)
+"""Orders of fixed batches, where privacy depends on a record's place."""
 
 
 class Status(StrEnum):
@@ -264,7 +273,7 @@ class PoissonPlan:
 
     @property
     def sampling_rate(self) -> float:
-        """p = b / n, the probability with which each record enters each batch, independently of all others."""
+        """P = b / n, the probability with which each record enters each batch, independently of all others."""
         return self.batch_size / self.n_records
 
     @property
@@ -273,13 +282,26 @@ class PoissonPlan:
         return self.noise_multiplier * self.gradient_bound / self.batch_size
 
 
+THREATS = {
+    ThreatModel.FINAL_MODEL: "the adversary sees the final parameters only",
+    ThreatModel.ALL_ITERATES: "the adversary may see every step of training",
+    ThreatModel.NOISY_STATISTICS: "the adversary may see the noisy sums behind the model",
+}
+ORDERS = {
+    Order.PERMUTED: "averaged over one random permutation",
+    Order.GIVEN: "worst position of a record in the given order",
+    Order.POISSON: "amplified by secret Poisson sampling, all steps composed numerically",
+    Order.ALL: "composition of Gaussian releases",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Guarantee:
     """What a released model promises, to whom, and how each condition was made true."""
 
     epsilon: float
     delta: float
-    mu: float
+    mu: float | None
     status: Status
     adjacency: Adjacency
     threat_model: ThreatModel
@@ -297,6 +319,11 @@ class Guarantee:
     position_mus: tuple[float, ...] = field(default=(), repr=False)
     position_weights: tuple[float, ...] = field(default=(), repr=False)
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether privacy depends on a record's place among the batches."""
+        return self.order in CYCLIC_ORDERS
+
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` reads them back."""
         return asdict(self)
@@ -310,8 +337,9 @@ class Guarantee:
         fields["threat_model"] = ThreatModel(fields["threat_model"])
         fields["order"] = Order(fields["order"])
         fields["conditions"] = tuple(Condition(**c) for c in fields["conditions"])
-        for name in ("epsilon", "delta", "mu", "noise_multiplier", "gradient_bound"):
+        for name in ("epsilon", "delta", "noise_multiplier", "gradient_bound"):
             fields[name] = float(fields[name])
+        fields["mu"] = None if fields["mu"] is None else float(fields["mu"])
         for name in ("assumptions", "assumed_public", "reasons"):
             fields[name] = tuple(str(v) for v in fields[name])
         for name in ("position_mus", "position_weights"):
@@ -319,23 +347,22 @@ class Guarantee:
         return cls(**fields)
 
     def __str__(self) -> str:
-        order = {
-            Order.PERMUTED: "averaged over one random permutation",
-            Order.GIVEN: "worst position of a record in the given order",
-        }[self.order]
         head = {
             Status.PROVED: "PROVED",
             Status.CONDITIONAL: "CONDITIONAL: holds only if the assumptions below are true",
             Status.UNPROVEN: "UNPROVEN: a number for comparison, not a guarantee",
             Status.VOID: "VOID: no privacy at all",
         }[self.status]
+        passes = f"{self.epochs} epochs, batches of {self.batch_size}"
+        if self.order is Order.ALL:
+            passes = "one pass over all records" if self.epochs == 1 else f"{self.epochs} steps over all records"
+        mu = "" if self.mu is None else f"; {rounded_up(self.mu)}-GDP" + " at the worst position" * self.has_positions
         lines = [
             f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy — {head}",
             f"  adjacency      {self.adjacency}: the number of records ({self.n_records}) is public",
-            f"  threat model   {self.threat_model}: the adversary sees the final parameters only",
-            f"  mechanism      {self.mechanism}, {self.epochs} epochs, batches of {self.batch_size}, "
-            f"noise multiplier {self.noise_multiplier:.6g}",
-            f"  accounting     {order}; {rounded_up(self.mu)}-GDP at the worst position",
+            f"  threat model   {self.threat_model}: {THREATS[self.threat_model]}",
+            f"  mechanism      {self.mechanism}, {passes}, noise multiplier {self.noise_multiplier:.6g}",
+            f"  accounting     {ORDERS[self.order]}{mu}",
         ]
         lines += [f"  why not proved {reason}" for reason in self.reasons]
         lines.append("  conditions")

@@ -12,13 +12,13 @@ from noisycgd.accounting import (
     gaussian_mu,
     hidden_state_profile,
 )
-from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Order
+from noisycgd.types import CYCLIC_ORDERS, EpsilonDelta, GaussianMu, NoiseMultiplier, Order
 
 ORACLES = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
 MULTIPLIERS = constant_multipliers(60, 400, 5.4e-5)
 
 
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", CYCLIC_ORDERS)
 @pytest.mark.parametrize("epsilon", [0.0, 1e-3, 0.1, 1.33, 8.0, 1e3])
 @pytest.mark.parametrize("delta", [0.3, 1e-5, 1e-12, 1e-300])
 def test_ends_on_the_private_side_and_is_smallest(order, epsilon, delta):
@@ -50,7 +50,7 @@ def test_weights_matter():
 
 
 @pytest.mark.parametrize("mu", [1e-6, 0.1, 1 / 3, 7.0])
-@pytest.mark.parametrize("order", list(Order))
+@pytest.mark.parametrize("order", CYCLIC_ORDERS)
 def test_mu_target_binds_the_worst_position(mu, order):
     noise = calibrate_noise(MULTIPLIERS, GaussianMu(mu, 1e-5), order)
     assert hidden_state_profile(MULTIPLIERS, noise, order).mu <= mu

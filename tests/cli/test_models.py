@@ -187,7 +187,7 @@ def test_unproven_is_refused_or_labelled(noisycgd) -> None:
         (["fit", "digits", "--margin", -1], ["margin must be a number at least 0"]),
         (["fit", "digits", "--batch-size", 5000], ["batch_size must be at most the number of records (1348)"]),
         (["fit", "digits", "--target", "label"], ["--target must be left out"]),
-        (["fit", "digits", "--method", "magic"], ["--method must be one of 'noisycgd'"]),
+        (["fit", "digits", "--method", "magic"], ["method must be one of 'noisycgd', 'dpsgd'"]),
         (["fit", "digits", "--model", "cnn"], ["--model must be one of"]),
         (["fit", "digits", "--model", "linear", "--hyperplanes", 4], ["--hyperplanes"]),
         (["fit", "digits", "--test-fraction", 1.5], ["--test-fraction"]),

@@ -8,7 +8,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
-from noisycgd.estimators import _base
+from noisycgd.estimators import _gated
 from noisycgd.training import predictable_randomness
 from noisycgd.types import Order, Status
 
@@ -80,14 +80,15 @@ class TestGuarantee:
         assert make(epsilon=None, noise_multiplier=7.0).fit(X, Y).guarantee_.noise_multiplier == 7.0
 
     def test_the_noise_that_the_guarantee_states_is_added(self):
-        # Zero rows have no gradient, so that the weights are noise alone; columns of them: 5 x 3 gates x 2 logits.
-        # The variance of 900 normal numbers is within 4 standard deviations (19 %) of its mean but for 6e-5.
+        # Zero rows have no gradient, so that the weights are noise alone. Two logits share one normal number, with
+        # opposite signs and half its variance each, as their common shift is not trained. The scale of N such numbers
+        # is within 4 standard deviations of its mean but for 6e-5.
         model = make(schedule="constant", epochs=20, epsilon=1.0)
         with predictable_randomness(1):
             model.fit(np.zeros((N, D)), Y)
         with predictable_randomness(2):
             other = make(schedule="constant", epochs=20, epsilon=1.0).fit(np.zeros((N, D)), Y)
-        weights = np.concatenate([m.weights_.ravel() for m in (model, other)])
+        weights = np.concatenate([np.sqrt(2) * m.weights_[:, ::2].ravel() for m in (model, other)])
         plan = model.plan_
         expected = plan.learning_rates[0] * plan.noise_std * np.sqrt(plan.steps)
         tolerance = 4 * np.sqrt(1 / (2 * weights.size))
@@ -157,6 +158,7 @@ KEPT = {
     "weights_",
     "features_",
     "bounds_",
+    "row_map_",
     "plan_",
     "permutation_",
     "guarantee_",
@@ -281,7 +283,7 @@ class TestInterruption:
                 if done == 3:
                     raise error
 
-        monkeypatch.setattr(_base, "epoch_progress", lambda epochs, enabled: Interrupted())
+        monkeypatch.setattr(_gated, "epoch_progress", lambda epochs, enabled: Interrupted())
         with pytest.raises(error):
             model.fit(X, Y)
         assert_unfitted(model)

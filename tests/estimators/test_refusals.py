@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 
 from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
 from noisycgd._validation import DataError, ParameterError, ParameterTypeError, UnprovenGuaranteeError
-from noisycgd.estimators import _base
+from noisycgd.estimators import _gated
 
 N, D = 48, 5
 RNG = np.random.default_rng(11)
@@ -160,7 +160,7 @@ class TestBadParameters:
     @pytest.mark.parametrize(("changes", "error", "expected"), BAD_PARAMETERS, ids=lambda v: str(v)[:40])
     def test_are_refused_before_training(self, kind, changes, error, expected, monkeypatch):
         model = make(kind, **changes)
-        monkeypatch.setattr(_base, "train_cyclic", train := Recorder(_base.train_cyclic))
+        monkeypatch.setattr(_gated, "train_cyclic", train := Recorder(_gated.train_cyclic))
         assert_refused(model, error, expected)
         assert train.calls == 1  # the fit with good parameters in between
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from noisycgd.planning import plan_noisy_cgd
 from noisycgd.schedules import SCHEDULES
-from noisycgd.types import EpsilonDelta, LossCertificate, Order, Status
+from noisycgd.types import CYCLIC_ORDERS, EpsilonDelta, LossCertificate, Order, Status
 
 CERTIFICATE = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
 RUNS = st.fixed_dictionaries(
@@ -16,7 +16,7 @@ RUNS = st.fixed_dictionaries(
         "schedule": st.sampled_from(SCHEDULES),
         "l2": st.sampled_from([0.0, 1e-6, 0.1, 5.0]),
         "feature_norm": st.sampled_from([1e-3, 1.0, 40.0]),
-        "order": st.sampled_from(list(Order)),
+        "order": st.sampled_from(CYCLIC_ORDERS),
     }
 )
 EPSILONS = st.floats(0.01, 30.0)

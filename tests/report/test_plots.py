@@ -144,7 +144,9 @@ class TestProfilePanel:
         assert np.count_nonzero(deltas > bottom) >= 80
 
     def test_nothing_to_show_is_shown(self):
-        axes = guarantee_figure(dataclasses.replace(CASES["given order"], mu=0.0, epsilon=0.0)).axes[0]
+        axes = guarantee_figure(
+            dataclasses.replace(CASES["given order"], mu=0.0, epsilon=0.0, position_mus=(), position_weights=())
+        ).axes[0]
         assert np.isnan(curve(axes, "released")[1]).all()
 
 
@@ -204,8 +206,8 @@ class TestWords:
         )
         facts = texts(guarantee_figure(other))[1]
         assert "adding or removing one of 60,000 records" in facts
-        assert "sees every step of training" in facts
-        assert "worst position in the given order" in facts
+        assert "may see every step of training" in facts
+        assert "worst position of a record in the given order" in facts
 
     def test_axes_have_labels_and_units(self, usual):
         labels = [(axes.get_xlabel(), axes.get_ylabel()) for axes in usual[1].axes]

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from noisycgd._validation import check_choice, check_integer, check_real, refuse
 from noisycgd.accounting.gaussian import Array, check_vector
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
-from noisycgd.types import Order
+from noisycgd.types import CYCLIC_ORDERS, Order
 
 _INFLATION = 1e-12
 """Relative excess of every multiplier, above the rounding of its formula, so that rounding only ever adds."""
@@ -279,7 +279,7 @@ def hidden_state_profile(
     """
     noise = check_real("noise_multiplier", noise_multiplier, low=0.0, open_low=True)
     mus = 2.0 * check_vector("multipliers", multipliers) / noise
-    if check_choice("order", order, [o.value for o in Order]) == Order.GIVEN:
+    if check_choice("order", order, [o.value for o in CYCLIC_ORDERS]) == Order.GIVEN:
         return GaussianProfile(float(mus.max()))
     if weights is None:
         weights = np.full(mus.size, 1.0 / mus.size)

@@ -30,11 +30,11 @@ def hidden(
     """NoisyCGD and noisy gradient descent, final model released."""
     from noisycgd._validation import check_choice, refuse
     from noisycgd.planning import account_noisy_cgd
-    from noisycgd.types import Adjacency, Order, ThreatModel
+    from noisycgd.types import CYCLIC_ORDERS, Adjacency, Order, ThreatModel
 
     if learning_rate is None and (l2 > 0 or smoothness is not None or diameter is not None):
         refuse("--learning-rate", "given together with --l2, --smoothness or --diameter", None, "It counts there.")
-    check_choice("--order", order, [o.value for o in Order])
+    check_choice("--order", order, [o.value for o in CYCLIC_ORDERS])
     found = account_noisy_cgd(
         n_records=records,
         batch_size=batch_size,

@@ -127,8 +127,9 @@ def tradeoff(
 ) -> None:
     """Risk of one record in plain words: membership tests and posterior odds."""
     from noisycgd._validation import refuse
-    from noisycgd.accounting import GaussianProfile, MixtureProfile, gaussian_mu, risk_summary
+    from noisycgd.accounting import GaussianProfile, gaussian_mu, risk_summary
     from noisycgd.comparison import tradeoff_curve
+    from noisycgd.guarantee import profile_of
     from noisycgd.types import Guarantee, PrivacyProfile, Status
 
     if sum(value is not None for value in (mu, epsilon, model)) != 1:
@@ -140,7 +141,7 @@ def tradeoff(
         guarantee: Guarantee = load_model(model).guarantee_
         if guarantee.status is not Status.PROVED:
             refuse("--model", "a model whose guarantee is proved", guarantee.status.value)
-        profile, name = MixtureProfile(guarantee.position_mus, guarantee.position_weights), str(model)
+        profile, name = profile_of(guarantee), str(model)
     else:
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
         profile, name = GaussianProfile(mu), f"{mu:.4g}-GDP"

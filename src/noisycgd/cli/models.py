@@ -12,10 +12,21 @@ from noisycgd.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
     from noisycgd.cli.inputs import Records
-    from noisycgd.estimators._base import NoisyCGDEstimator
+    from noisycgd.estimators._base import PrivateEstimator
 
-MODELS = ("convex-relu", "linear", "convex-relu-regressor")
-METHODS = ("noisycgd",)
+# Classes by the command line's names; a regression model is one whose target has bounds.
+MODELS = {
+    "convex-relu": "ConvexReLUClassifier",
+    "linear": "LinearClassifier",
+    "relu-network": "ReLUNetworkClassifier",
+    "convex-relu-regressor": "ConvexReLURegressor",
+}
+METHODS = ("noisycgd", "dpsgd", "noisy-gd")
+
+# Tensors of a model folder that hold no trained number.
+_PUBLIC_TENSORS = ("hyperplanes", "permutation")
+# Options that are not spelled like the parameter they set.
+_OPTIONS = {"n_hyperplanes": "--hyperplanes", "n_components": "--components"}
 
 Data = Annotated[
     str,
@@ -40,43 +51,47 @@ def fit(
     epsilon: Annotated[float | None, typer.Option(help="Target epsilon; 1 if nothing is given.")] = None,
     delta: Annotated[float, typer.Option(help="Target delta; keep it below 1/n.")] = 1e-5,
     noise_multiplier: Annotated[float | None, typer.Option(help="Noise multiplier, instead of epsilon.")] = None,
+    model: Annotated[str | None, typer.Option(help=" | ".join(MODELS))] = None,
+    method: Annotated[str | None, typer.Option(help=" | ".join(METHODS) + "; default: the model's first.")] = None,
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None,
-    batch_size: Annotated[str, typer.Option(help="Records per batch, or auto.")] = "auto",
+    batch_size: Annotated[str | None, typer.Option(help="Records per batch, or auto.")] = None,
     hyperplanes: Annotated[int | None, typer.Option(help="Number of hyperplanes, even.")] = None,
-    learning_rate: Annotated[str, typer.Option(help="Peak learning rate, or auto.")] = "auto",
-    schedule: Annotated[str, typer.Option(help="linear, constant, cosine or warmup-stable-decay.")] = "linear",
+    width: Annotated[int | None, typer.Option(help="Hidden units of a ReLU network.")] = None,
+    features: Annotated[str | None, typer.Option(help="Random features of a linear model; see its class.")] = None,
+    components: Annotated[int | None, typer.Option(help="Number of random features.")] = None,
+    bandwidth: Annotated[str | None, typer.Option(help="Bandwidth of Fourier features, or auto.")] = None,
+    learning_rate: Annotated[str | None, typer.Option(help="Peak learning rate, or auto.")] = None,
+    schedule: Annotated[str | None, typer.Option(help="linear, constant, cosine or warmup-stable-decay.")] = None,
     loss: Annotated[str | None, typer.Option(help="Loss; see noisycgd.losses.")] = None,
-    margin: Annotated[str, typer.Option(help="Margin in logits, or auto.")] = "auto",
+    margin: Annotated[str | None, typer.Option(help="Margin in logits, or auto.")] = None,
     clipping_norm: Annotated[
-        str, typer.Option(help="Bound on a record's gradient for losses that clip, or auto.")
-    ] = "auto",
-    l2: Annotated[float, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")] = 0.0,
-    row_norm: Annotated[float, typer.Option(help="Public bound on the norm of a row.")] = 1.0,
-    row_bounding: Annotated[str, typer.Option(help="normalize or clip.")] = "normalize",
+        str | None, typer.Option(help="Bound on a record's gradient, where one is clipped.")
+    ] = None,
+    clip: Annotated[str | None, typer.Option(help="SSP: public, or data, which is not private.")] = None,
+    radius: Annotated[str | None, typer.Option(help="Radius of the ball of noisy-gd, or auto.")] = None,
+    l2: Annotated[float | None, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")] = None,
+    row_norm: Annotated[float | None, typer.Option(help="Public bound on the norm of a row.")] = None,
+    row_bounding: Annotated[str | None, typer.Option(help="normalize or clip.")] = None,
     center_rows: Annotated[bool, typer.Option("--center-rows", help="Subtract each row's mean; helps images.")] = False,
-    bias: Annotated[float, typer.Option(help="Value of a constant feature; 0 adds none.")] = 0.0,
-    batch_order: Annotated[str, typer.Option(help="permuted or given.")] = "permuted",
+    bias: Annotated[float | None, typer.Option(help="Value of a constant feature; 0 adds none.")] = None,
+    batch_order: Annotated[str | None, typer.Option(help="permuted or given.")] = None,
     schema: Annotated[Path | None, typer.Option(help="Public facts of the table (TOML).")] = None,
     data_dir: DataDir = None,
     test: Annotated[Path | None, typer.Option(help="Table to test on.")] = None,
     test_fraction: Annotated[float | None, typer.Option(help="Share of the records to hold out for testing.")] = None,
     split_seed: Annotated[int, typer.Option(help="Seed of that (public) choice.")] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for the model; default: a fresh one under models/.")] = None,
-    model: Annotated[str | None, typer.Option(help=" | ".join(MODELS))] = None,
-    method: Annotated[str, typer.Option(help=" | ".join(METHODS))] = "noisycgd",
-    random_state: Annotated[int | None, typer.Option(help="Seed of the public hyperplanes.")] = None,
+    random_state: Annotated[int | None, typer.Option(help="Seed of what is public: hyperplanes, features.")] = None,
     allow_unproven: Annotated[
         bool, typer.Option("--allow-unproven", help="Train what is not proved; it is labelled so.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Train a private model on DATA and save it with its guarantee."""
-    from noisycgd._validation import check_choice
     from noisycgd.artifact import check_replaceable
     from noisycgd.cli.files import fresh_model_folder
     from noisycgd.cli.inputs import training_data
 
-    check_choice("--method", method, METHODS)
     if epsilon is not None and noise_multiplier is not None:
         _refuse("--noise-multiplier", "left out when --epsilon is given", noise_multiplier)
     folder = fresh_model_folder(data) if out is None else out
@@ -90,28 +105,36 @@ def fit(
         test_fraction=test_fraction,
         split_seed=split_seed,
     )
-    parameters = {
-        "epsilon": 1.0 if epsilon is None else epsilon,
+    given = {
+        "epsilon": epsilon,
         "delta": delta,
         "noise_multiplier": noise_multiplier,
+        "method": method,
+        "epochs": epochs,
         "batch_size": _number_or_auto("--batch-size", batch_size, int),
+        "n_hyperplanes": hyperplanes,
+        "width": width,
+        "features": features,
+        "n_components": components,
+        "bandwidth": _number_or_auto("--bandwidth", bandwidth, float),
         "learning_rate": _number_or_auto("--learning-rate", learning_rate, float),
         "schedule": schedule,
+        "loss": loss,
         "margin": _number_or_auto("--margin", margin, float),
         "clipping_norm": _number_or_auto("--clipping-norm", clipping_norm, float),
+        "clip": clip,
+        "radius": _number_or_auto("--radius", radius, float),
         "l2": l2,
         "row_norm": row_norm,
         "row_bounding": row_bounding,
-        "center_rows": center_rows,
+        "center_rows": center_rows or None,
         "bias": bias,
         "batch_order": batch_order,
         "random_state": random_state,
-        "allow_unproven": allow_unproven,
+        "allow_unproven": allow_unproven or None,
         "verbose": True,
     }
-    optional = {"epochs": epochs, "n_hyperplanes": hyperplanes, "loss": loss}
-    parameters |= {name: value for name, value in optional.items() if value is not None}
-    estimator = _estimator(model, train, parameters)
+    estimator = _estimator(model, train, {name: value for name, value in given.items() if value is not None})
     started = time.perf_counter()
     _fit(estimator, train)
     seconds = time.perf_counter() - started
@@ -178,47 +201,44 @@ def evaluate(
 def info(model: Model, as_json: AsJson = False) -> None:
     """Show what a saved model is and what it guarantees."""
     estimator = _load(model)
-    d, width = estimator.weights_.shape
+    count = sum(tensor.size for name, tensor in estimator._state()[0].items() if name not in _PUBLIC_TENSORS)
     if as_json:
         print_json(
             {
                 "estimator": type(estimator).__name__,
                 "n_features_in": estimator.n_features_in_,
-                "n_parameters": d * width,
+                "n_parameters": count,
                 "outputs": estimator._outputs(),
                 "parameters": estimator.fitted_parameters_,
                 "guarantee": _public(estimator),
             }
         )
         return
-    typer.echo(f"{type(estimator).__name__}: {estimator.n_features_in_} columns, {d * width} parameters\n")
+    typer.echo(f"{type(estimator).__name__}: {estimator.n_features_in_} columns, {count} parameters\n")
     typer.echo(str(estimator.guarantee_))
 
 
-def _estimator(model: str | None, train: Records, parameters: dict[str, Any]) -> NoisyCGDEstimator:
+def _estimator(model: str | None, train: Records, given: dict[str, Any]) -> PrivateEstimator:
+    """The model with what the user gave; every option that it does not know is refused."""
+    from noisycgd import estimators
     from noisycgd._validation import check_choice
-    from noisycgd.estimators import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
 
     if model is None:
         model = "convex-relu" if train.target_range is None else "convex-relu-regressor"
     check_choice("--model", model, MODELS)
-    if model == "convex-relu-regressor":
-        for name in ("loss", "margin"):
-            if parameters.pop(name, "auto") != "auto":
-                _refuse(f"--{name}", "left out for a regression model", model)
-        if train.classes is not None:
-            _refuse("--model", "a classifier for a target with classes", model)
-        return ConvexReLURegressor(**parameters, target_range=train.target_range)
-    if train.target_range is not None:
-        _refuse("--model", "convex-relu-regressor for a target with bounds", model)
-    if model == "linear":
-        if parameters.pop("n_hyperplanes", None) is not None:
-            _refuse("--hyperplanes", "left out for the linear model", model)
-        return LinearClassifier(**parameters, classes=train.classes)
-    return ConvexReLUClassifier(**parameters, classes=train.classes)
+    estimator: PrivateEstimator = getattr(estimators, MODELS[model])()
+    known = estimator.get_params()
+    if "classes" not in known and train.classes is not None:
+        _refuse("--model", "a classifier for a target with classes", model)
+    if "classes" in known and train.target_range is not None:
+        _refuse("--model", "a regression model for a target with bounds", model)
+    for name in sorted(given.keys() - known.keys()):
+        _refuse(_OPTIONS.get(name, f"--{name.replace('_', '-')}"), f"left out for --model {model}", given[name])
+    facts = {"classes": train.classes} if "classes" in known else {"target_range": train.target_range}
+    return estimator.set_params(**given, **facts)  # type: ignore[no-any-return]
 
 
-def _fit(estimator: NoisyCGDEstimator, train: Records) -> None:
+def _fit(estimator: PrivateEstimator, train: Records) -> None:
     from noisycgd.guarantee import with_assumed_public
 
     _checked(estimator.fit, train.X, train.targets)
@@ -237,11 +257,11 @@ def _checked(call: Any, *arguments: Any) -> Any:
         raise DataError(str(error).splitlines()[0]) from error
 
 
-def _score(estimator: NoisyCGDEstimator, records: Records) -> float:
+def _score(estimator: PrivateEstimator, records: Records) -> float:
     return float(_checked(estimator.score, records.X, records.targets))
 
 
-def _metric(estimator: NoisyCGDEstimator) -> str:
+def _metric(estimator: PrivateEstimator) -> str:
     return "accuracy" if hasattr(estimator, "classes_") else "r2"
 
 
@@ -251,7 +271,7 @@ def _note(records: Records) -> str:
     return "non-private: computed from these records and not covered by the guarantee"
 
 
-def _save(estimator: NoisyCGDEstimator, train: Records, folder: Path) -> Path:
+def _save(estimator: PrivateEstimator, train: Records, folder: Path) -> Path:
     from noisycgd.estimators import save_model
 
     return save_model(estimator, folder, table=train.table)
@@ -263,14 +283,14 @@ def _load(model: Path) -> Any:
     return load_model(model)
 
 
-def _public(estimator: NoisyCGDEstimator) -> dict[str, Any]:
+def _public(estimator: PrivateEstimator) -> dict[str, Any]:
     """The guarantee without its per-position numbers, which only plots need."""
     values = estimator.guarantee_.to_dict()
     return {name: value for name, value in values.items() if not name.startswith("position_")}
 
 
 def _report_fit(
-    estimator: NoisyCGDEstimator,
+    estimator: PrivateEstimator,
     train: Records,
     held_out: Records | None,
     score: float | None,
@@ -302,8 +322,8 @@ def _report_fit(
     print_rows(rows)
 
 
-def _number_or_auto(option: str, text: str, kind: type[int] | type[float]) -> int | float | str:
-    if text == "auto":
+def _number_or_auto(option: str, text: str | None, kind: type[int] | type[float]) -> int | float | str | None:
+    if text is None or text == "auto":
         return text
     try:
         return kind(text)

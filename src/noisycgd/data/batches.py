@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisycgd.data.bounds import RowBounds
+from noisycgd.data.rows import RowMap
 from noisycgd.features.gates import GatedFeatures
 
 # Share of rho below which a record's features count as zero.
@@ -42,7 +43,7 @@ def make_batches(
     targets: NDArray[Any],
     order: NDArray[np.int64] | None,
     batch_size: int,
-    bounds: RowBounds,
+    bounds: RowBounds | RowMap,
     features: GatedFeatures,
 ) -> FixedBatches:
     """Bound the rows, compute their gates and lay both out in batches, in one pass over `rows`.
@@ -57,7 +58,7 @@ def make_batches(
         Row of each slot; None keeps the order given.
     batch_size : int
         b <= n.
-    bounds, features : RowBounds, GatedFeatures
+    bounds, features : RowBounds or RowMap, GatedFeatures
         The public maps of one row.
     """
     n, b = rows.shape[0], batch_size

@@ -1,85 +1,77 @@
-"""What every estimator trained by NoisyCGD shares: check, plan, batch, train, state the guarantee."""
+"""What every private estimator shares: check, bound, train, state the guarantee, save and load."""
 
 from __future__ import annotations
 
 import abc
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from noisycgd._validation import (
-    NoisyCGDError,
-    ParameterTypeError,
-    check_choice,
-    check_integer,
-    check_real,
-    message,
-    refuse,
-)
-from noisycgd.data import RowBounds, make_batches
+from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, check_integer, message, refuse
+from noisycgd.data import RowBounds
 from noisycgd.data.sources import to_matrix, to_vector
-from noisycgd.features import GatedFeatures, make_gates
-from noisycgd.guarantee import state_guarantee
-from noisycgd.losses import Loss
-from noisycgd.planning import plan_noisy_cgd
-from noisycgd.report.progress import epoch_progress
-from noisycgd.training import system_randomness, train_cyclic
-from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Order, Plan, Target
+from noisycgd.statements import state_guarantee
+from noisycgd.training import Randomness, system_randomness
+from noisycgd.types import EpsilonDelta, GaussianMu, Guarantee, NoiseMultiplier, Target
 
-# Rows are predicted in chunks, so that the products of a large table never stand in memory at once.
-PREDICT_ROWS = 4096
+RESTORE = "Restore the folder from a copy, or train and save the model again."
 
-Encoded = tuple[NDArray[Any], int, dict[str, Any], tuple[str, ...], tuple[str, ...]]
+
+class Encoded(NamedTuple):
+    """Targets as a loss wants them, and what the user did not state about them."""
+
+    targets: NDArray[Any]
+    n_outputs: int
+    attributes: dict[str, Any]
+    assumed_public: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()
+
+
+class Records(NamedTuple):
+    """What a fit may read: raw rows, encoded targets, and the public map that bounds a row."""
+
+    rows: NDArray[Any]
+    targets: NDArray[Any]
+    n_outputs: int
+    bounds: RowBounds
+    seed: int | np.random.RandomState | None
+    """Seeds what is public: hyperplanes, random features, start weights."""
 
 
 @dataclass(eq=False, repr=False)
-class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
-    """Parameters and life cycle shared by the estimators; a dataclass so that each parameter is written once."""
+class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
+    """Parameters and life cycle shared by all estimators; a dataclass so that each parameter is written once."""
 
     epsilon: float | None = 1.0
     delta: float = 1e-5
     _: KW_ONLY
     mu: float | None = None
     noise_multiplier: float | None = None
-    epochs: int = 200
-    batch_size: int | str = "auto"
-    learning_rate: float | str = "auto"
-    schedule: str | ArrayLike = "linear"
-    l2: float = 0.0
-    clipping_norm: float | str = "auto"
     row_norm: float = 1.0
     row_bounding: str = "normalize"
     center_rows: bool = False
     bias: float = 0.0
     column_bounds: ArrayLike | None = None
-    batch_order: str = "permuted"
-    allow_unproven: bool = False
     random_state: int | np.random.RandomState | None = None
     verbose: bool = False
-
-    # `clipping_norm="auto"` is this share of rho; each loss that clips states its own.
-    _auto_clip: ClassVar[dict[str, float]] = {}
-
-    @abc.abstractmethod
-    def _gates(self) -> tuple[str, int]:
-        """Kind of gates and number of hyperplanes."""
 
     @abc.abstractmethod
     def _encode_target(self, y: Any) -> Encoded:
         """Targets for the loss, q, fitted attributes, what is assumed public, and which numbers were inferred."""
 
     @abc.abstractmethod
-    def _make_loss(self, clip: float, logit_noise: float | None) -> Loss:
-        """The loss; `logit_noise` is None while only its certificate is wanted."""
+    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
+        """Fitted attributes, among them `plan_`."""
 
     @abc.abstractmethod
-    def _loss_name(self) -> str:
-        """Name of the loss."""
+    def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        """(n, d) raw rows -> (n, q) outputs."""
 
     @abc.abstractmethod
     def _outputs(self) -> dict[str, Any]:
@@ -89,8 +81,18 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
     def _restore_outputs(self, outputs: dict[str, Any]) -> tuple[int, ...]:
         """Set them again and return the possible values of q."""
 
+    @abc.abstractmethod
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """Tensors and JSON of the fitted model itself, for a model folder."""
+
+    @abc.abstractmethod
+    def _restore_state(
+        self, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any], counts: tuple[int, ...]
+    ) -> None:
+        """Set them again, with `n_features_in_`, `bounds_` and `guarantee_` in place; raise on any contradiction."""
+
     def fit(self, X: Any, y: Any) -> Self:
-        """Train privately and release the last iterate.
+        """Train privately and release the model.
 
         Parameters
         ----------
@@ -120,58 +122,36 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
             raise
         return self
 
+    def _flags(self) -> tuple[str, ...]:
+        return ("center_rows", "verbose")
+
     def _trained(self, X: Any, y: Any) -> dict[str, Any]:
-        for name in ("center_rows", "allow_unproven", "verbose"):
+        for name in self._flags():
             _check_flag(name, getattr(self, name))
         seed = self.random_state
         if seed is not None and not isinstance(seed, np.random.RandomState):
             seed = check_integer("random_state", seed, low=0, high=2**32 - 1, way_out="None draws new hyperplanes.")
-        rows, targets = validate_data(
+        rows, y = validate_data(
             self, to_matrix(X)[0], to_vector(y), dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True
         )
-        y_encoded, q, attributes, assumed_public, inferred = self._encode_target(targets)
-        n, d = rows.shape
-        bounds = RowBounds.create(self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, d)
-        kind, P = self._gates()
-        features = make_gates(kind, bounds.width(d), P, seed)
-        rho = features.feature_norm(bounds.row_norm)
-        clip = self._clip(rho)
-        plan = self._plan(self._make_loss(clip, None), q, rho, n)
-        loss = self._make_loss(clip, plan.logit_noise)
+        encoded = self._encode_target(y)
+        bounds = RowBounds.create(
+            self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, rows.shape[1]
+        )
         randomness = system_randomness()
-        order = randomness.permutation(n) if plan.order is Order.PERMUTED else None
-        batches = make_batches(rows, y_encoded, order, plan.batch_size, bounds, features)
-        with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch:
-            weights = train_cyclic(batches, features.levels, loss, plan, q, randomness, on_epoch)
-        if not np.isfinite(weights).all():
-            raise NoisyCGDError("training diverged: the parameters are not finite. Lower learning_rate.")
+        fitted = self._train(Records(rows, encoded.targets, encoded.n_outputs, bounds, seed), randomness)
+        guarantee = self._statement(fitted["plan_"], bounds, randomness.secret, encoded)
         return {
-            **attributes,
-            "weights_": weights,
-            "features_": features,
+            **encoded.attributes,
             "bounds_": bounds,
-            "plan_": plan,
-            "permutation_": order,
-            "guarantee_": state_guarantee(
-                plan, bounds, secret=randomness.secret, assumed_public=assumed_public, inferred=inferred
-            ),
+            **fitted,
+            "guarantee_": guarantee,
             "fitted_parameters_": self.get_params(deep=False),
         }
 
-    def _plan(self, loss: Loss, n_outputs: int, rho: float, n_records: int) -> Plan:
-        check_choice("batch_order", self.batch_order, [o.value for o in Order])
-        return plan_noisy_cgd(
-            certificate=loss.certificate(n_outputs),
-            feature_norm=rho,
-            n_records=n_records,
-            target=self._target(),
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            schedule=self.schedule,
-            l2=self.l2,
-            order=Order(self.batch_order),
-            allow_unproven=self.allow_unproven,
+    def _statement(self, plan: Any, bounds: RowBounds, secret: bool, encoded: Encoded) -> Guarantee:
+        return state_guarantee(
+            plan, bounds, secret=secret, assumed_public=encoded.assumed_public, inferred=encoded.inferred
         )
 
     def _target(self) -> Target:
@@ -183,23 +163,13 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
             return NoiseMultiplier(self.noise_multiplier, self.delta)
         return EpsilonDelta(self.epsilon, self.delta)  # type: ignore[arg-type]  # checked by the plan
 
-    def _clip(self, rho: float) -> float:
-        """The clip c of a residual, so that rho * c is the clipping norm of a record's gradient."""
-        if isinstance(self.clipping_norm, str):
-            check_choice("clipping_norm", self.clipping_norm, ["auto"], "A number above 0 is accepted as well.")
-            return self._auto_clip.get(self._loss_name(), 1.0)
-        return check_real("clipping_norm", self.clipping_norm, low=0, open_low=True) / rho
-
     def _unfit(self) -> None:
         for name in [n for n in vars(self) if n.endswith("_") and not n.startswith("_")]:
             delattr(self, name)
 
     def _logits(self, X: Any) -> NDArray[np.float32]:
-        check_is_fitted(self, "weights_")
-        rows = validate_data(self, to_matrix(X)[0], dtype="numeric", reset=False)
-        features: GatedFeatures = self.features_
-        parts = [features.logits(bounded, self.weights_) for _, bounded in self.bounds_.chunks(rows)]
-        return np.concatenate(parts)
+        check_is_fitted(self, "guarantee_")
+        return self._logits_of(validate_data(self, to_matrix(X)[0], dtype="numeric", reset=False))
 
     def save(self, path: str | Path) -> Path:
         """Write the model to a folder: safetensors and JSON, never pickle, whole or not at all.
@@ -225,6 +195,27 @@ class NoisyCGDEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit
         from noisycgd.estimators.persistence import load_model
 
         return load_model(path, cls)
+
+
+def checked_tensor(
+    tensors: Mapping[str, NDArray[Any]], name: str, shape: tuple[int, ...], dtype: type[np.generic]
+) -> NDArray[Any]:
+    """A tensor of a model folder, if it is there and is what it must be."""
+    if name not in tensors:
+        raise ModelFileError(f"tensor {name!r} must be present. {RESTORE}")
+    found = tensors[name]
+    if found.shape != shape or found.dtype != dtype:
+        raise ModelFileError(
+            f"tensor {name!r} must be {np.dtype(dtype).name} of shape {shape}; "
+            f"got {found.dtype} of {found.shape}. {RESTORE}"
+        )
+    return found
+
+
+def check_finite(*arrays: NDArray[Any]) -> None:
+    """Refuse a model that diverged."""
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise NoisyCGDError("training diverged: the parameters are not finite. Lower learning_rate.")
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -14,25 +14,14 @@ PARAMETERS = {
         clipping has no proved guarantee for three or more classes; `logistic` is for two.
     margin : float or "auto", default "auto"
         Margin of `margin_softmax` in logits; "auto" is 3 standard deviations of a released logit's noise.
-    classes : array-like or None, default None
+""",
+    "classes": """    classes : array-like or None, default None
         All labels that may occur. None reads them off the training labels and lists that as assumed public.
 """,
     "shared": """    epsilon, delta : float, default 1.0 and 1e-5
         The target; delta should stay below 1/n.
     mu, noise_multiplier : float or None, default None
         Other targets in place of epsilon: mu-GDP at the worst position, or the noise multiplier itself.
-    epochs : int, default 200
-        Passes over the data.
-    batch_size : int or "auto", default "auto"
-        Records per batch; "auto" follows from the number of records alone.
-    learning_rate : float or "auto", default "auto"
-        Peak learning rate; "auto" is 0.97 of the largest that the guarantee admits.
-    schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array, default "linear"
-        Course of the learning rate, or factors in (0, 1] per step or per epoch.
-    l2 : float, default 0.0
-        Coefficient of (l2/2) ||theta||^2; the guarantee needs none.
-    clipping_norm : float or "auto", default "auto"
-        Bound C on a record's gradient, for losses that clip.
     row_norm : float, default 1.0
         R, public bound on the norm of a row.
     row_bounding : {"normalize", "clip"}, default "normalize"
@@ -43,37 +32,62 @@ PARAMETERS = {
         Value of a constant feature; 0 adds none.
     column_bounds : (low, high), array of shape (d, 2) or None, default None
         Public bounds of the columns, which are then clipped to them and scaled to [-1, 1].
-    batch_order : {"permuted", "given"}, default "permuted"
-        Permute the records once, in secret, or use them in the order given at a higher epsilon.
-    allow_unproven : bool, default False
-        Train even where the guarantee is not proved, and label it `unproven`.
     random_state : int, RandomState or None, default None
-        Seeds the public hyperplanes only. Noise and permutation come from the operating system.
+        Seeds what is public only (hyperplanes, random features, start weights). Noise, permutation and samples come
+        from the operating system.
     verbose : bool, default False
         Show a progress bar on a terminal.
 """,
-    "attributes": """    guarantee_ : Guarantee
+    "gated": """    method : {"noisycgd", "dpsgd", "noisy-gd"}, default "noisycgd"
+        NoisyCGD, whose guarantee covers the released model; DP-SGD on Poisson batches, whose guarantee covers every
+        iterate; or full-batch noisy gradient descent with projection and averaging, the paper's reference algorithm.
+    epochs : int, default 200
+        Passes over the data.
+    batch_size : int or "auto", default "auto"
+        Records per batch (expected ones in DP-SGD); "auto" follows from the number of records alone.
+    learning_rate : float or "auto", default "auto"
+        Peak learning rate; "auto" is 0.97 of the largest that the guarantee admits.
+    schedule : {"auto", "linear", "constant", "cosine", "warmup-stable-decay"} or array, default "auto"
+        Course of the learning rate, or factors in (0, 1] per step or per epoch. "auto" is linear, and constant where
+        iterates are averaged.
+    l2 : float, default 0.0
+        Coefficient of (l2/2) ||theta||^2; the guarantee needs none.
+    clipping_norm : float or "auto", default "auto"
+        Bound C on a record's gradient, for losses that clip.
+    batch_order : {"permuted", "given"}, default "permuted"
+        NoisyCGD: permute the records once, in secret, or use them in the order given at a higher epsilon.
+    radius : float or "auto", default "auto"
+        Full-batch gradient descent: radius of the ball of parameters; "auto" lets a logit reach 10.
+    allow_unproven : bool, default False
+        Train even where the guarantee is not proved, and label it `unproven`.
+""",
+    "common": """    guarantee_ : Guarantee
         What is promised, to whom, and how each condition was enforced.
-    weights_ : ndarray of shape (d, M q), float32
-        The released parameters.
-    features_, bounds_ : GatedFeatures, RowBounds
-        The public maps from a row to its features.
-    plan_ : Plan
-        Learning rates, noise and batches, fixed before any record was read.
+    plan_ : Plan, PoissonPlan or SSPPlan
+        Noise and all that the guarantee rests on, fixed before any record was read.
+    bounds_ : RowBounds
+        The public map that bounds a row.
     fitted_parameters_ : dict
         The parameters as they were in `fit`.
-    permutation_ : ndarray of shape (n,) or None
-        The order in which records were put into batches.
     n_features_in_ : int
         Columns of X.
     feature_names_in_ : ndarray of shape (d,)
         Names of the columns, if X had any.
 """,
+    "attributes": """    weights_ : ndarray of shape (d, M q), float32
+        The released parameters.
+    features_ : GatedFeatures
+        The public gates.
+    row_map_ : RowMap
+        The bounds, and random features where the model uses them.
+    permutation_ : ndarray of shape (n,) or None
+        NoisyCGD: the order in which records were put into batches.
+""",
 }
 
 
 def documented(cls: type[T]) -> type[T]:
-    """Fill `$classifier`, `$shared` and `$attributes` in the docstring of `cls`."""
+    """Fill in the blocks above, as `$shared`, in the docstring of `cls`."""
     blocks = {name: text.strip() for name, text in PARAMETERS.items()}
     cls.__doc__ = Template(inspect.getdoc(cls) or "").substitute(
         {name: inspect.cleandoc("    " + text) for name, text in blocks.items()}

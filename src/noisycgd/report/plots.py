@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import ndtr
 
 from noisycgd.accounting import GaussianProfile, MixtureProfile, composition_mu
-from noisycgd.types import Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
+from noisycgd.guarantee import profile_of
+from noisycgd.types import ORDERS, THREATS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,8 +25,6 @@ _STATUS = {
     Status.VOID: "No privacy at all: the noise was predictable.",
 }
 _ADJACENCY = {Adjacency.REPLACE_ONE: "replacing one", Adjacency.ADD_REMOVE: "adding or removing one"}
-_THREAT = {ThreatModel.FINAL_MODEL: "the final parameters only", ThreatModel.ALL_ITERATES: "every step of training"}
-_ORDER = {Order.PERMUTED: "averaged over one random permutation", Order.GIVEN: "worst position in the given order"}
 
 # Told apart by dashes and width alone, so that a photocopy still reads.
 _RELEASED: dict[str, Any] = {"color": "black", "linestyle": "-", "linewidth": 1.8}
@@ -59,8 +58,7 @@ def guarantee_figure(guarantee: Guarantee) -> Figure:
     Parameters
     ----------
     guarantee : Guarantee
-        With order `permuted`, the profile is the mixture of its `position_mus` and `position_weights`, where very many
-        positions are grouped and each group takes its largest mu; otherwise it is `mu`-GDP. A void guarantee is
+        Its profile is drawn; of very many positions, groups take their largest mu. A void guarantee is
         drawn as no privacy, whatever its numbers are.
 
     Returns
@@ -126,19 +124,20 @@ def _headline(guarantee: Guarantee) -> str:
 
 
 def _facts(guarantee: Guarantee) -> str:
+    threat = THREATS[guarantee.threat_model]
     return (
         f"{_STATUS[guarantee.status]} Neighbouring data differ by {_ADJACENCY[guarantee.adjacency]} of "
         f"{guarantee.n_records:,} records.\n"
-        f"The adversary sees {_THREAT[guarantee.threat_model]}. Accounting: {_ORDER[guarantee.order]}."
+        f"{threat[0].upper()}{threat[1:]}. Accounting: {ORDERS[guarantee.order]}."
     )
 
 
 def _released_profile(guarantee: Guarantee) -> PrivacyProfile | None:
     """Profile of the released model, None if nothing is promised."""
-    if guarantee.status is Status.VOID or not math.isfinite(guarantee.mu):
+    if guarantee.status is Status.VOID or (guarantee.mu is not None and not math.isfinite(guarantee.mu)):
         return None
     if guarantee.order is not Order.PERMUTED or not guarantee.position_mus:
-        return GaussianProfile(guarantee.mu)
+        return profile_of(guarantee)
     mus, weights = np.array(guarantee.position_mus), np.array(guarantee.position_weights)
     if mus.size > _COMPONENTS:
         # Even bins of mu and not of positions: the few worst positions decide where delta is small.

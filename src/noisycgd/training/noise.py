@@ -108,16 +108,24 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) 
     fine : bool, default False
         Draw with `jax.random.normal` in float64, where JAX allows it, instead of in float32.
     """
-    size = math.prod(shape)
-    if fine or size >= 2**32:
-        return jax.random.normal(key, shape, jax.dtypes.canonicalize_dtype(jnp.float64 if fine else jnp.float32))
-    counter = jax.lax.iota(jnp.uint32, size)
-    high, low = _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    if fine:
+        return jax.random.normal(key, shape, jax.dtypes.canonicalize_dtype(jnp.float64))
+    bits = random_bits(key, shape)
     # 23 random bits as the mantissa of a number in [1, 2), then moved to (-1, 1).
-    unit = jax.lax.bitcast_convert_type((high ^ low) >> np.uint32(9) | np.uint32(0x3F800000), jnp.float32) - 1
+    unit = jax.lax.bitcast_convert_type(bits >> np.uint32(9) | np.uint32(0x3F800000), jnp.float32) - 1
     lowest = np.nextafter(np.float32(-1), np.float32(0))
     uniform = jnp.maximum(lowest, unit * (1 - lowest) + lowest)
-    return (np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)).reshape(shape)
+    return np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
+
+
+def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Uniform uint32 words, those of `jax.random.bits`, in one pass over memory (see `standard_normal`)."""
+    size = math.prod(shape)
+    if size >= 2**32:
+        return jax.random.bits(key, shape, jnp.uint32)
+    counter = jax.lax.iota(jnp.uint32, size)
+    high, low = _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    return (high ^ low).reshape(shape)
 
 
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:

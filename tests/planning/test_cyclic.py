@@ -9,7 +9,7 @@ from noisycgd.accounting import hidden_state_profile, multipliers
 from noisycgd.planning import account_noisy_cgd, auto_batch_size, plan_noisy_cgd
 from noisycgd.schedules import SCHEDULES
 from noisycgd.steps import AUTO_PEAK
-from noisycgd.types import EpsilonDelta, GaussianMu, LossCertificate, NoiseMultiplier, Order, Status
+from noisycgd.types import CYCLIC_ORDERS, EpsilonDelta, GaussianMu, LossCertificate, NoiseMultiplier, Order, Status
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
 NOT_CONVEX = LossCertificate("norm_clipped_softmax", 0.5, 0.5, False, "why it fails")
@@ -118,14 +118,14 @@ class TestQuantities:
 
 
 class TestTargets:
-    @pytest.mark.parametrize("order", list(Order))
+    @pytest.mark.parametrize("order", CYCLIC_ORDERS)
     @pytest.mark.parametrize("epsilon", [0.01, 0.5, 8.0, 50.0])
     def test_epsilon_is_met_from_below(self, epsilon, order):
         p = plan(target=EpsilonDelta(epsilon, 1e-5), order=order)
         assert epsilon * (1 - 1e-6) <= p.epsilon <= epsilon
 
     def test_mu_binds_the_worst_position_in_any_order(self):
-        for order in Order:
+        for order in CYCLIC_ORDERS:
             p = plan(target=GaussianMu(0.7, 1e-5), order=order)
             assert 0.7 * (1 - 1e-6) <= p.profile.mu <= 0.7
 

@@ -1,4 +1,4 @@
-"""Where a loss certificate and a privacy target meet: everything a run needs is fixed here, before a record is seen.
+"""Plans of NoisyCGD.
 
 `plan_noisy_cgd` refuses what is not proved and names the way out. Nothing in this file reads data.
 """
@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -21,13 +20,12 @@ from noisycgd.accounting import (
     composition_mu,
     hidden_state_profile,
 )
+from noisycgd.planning.settings import check_settings, check_target, learning_rates
 from noisycgd.schedules import schedule_factors
-from noisycgd.steps import AUTO_PEAK, contractions_of, multipliers_of, noise_gain, refuse_rate
+from noisycgd.steps import contractions_of, multipliers_of, noise_gain, refuse_rate
 from noisycgd.types import (
-    EpsilonDelta,
-    GaussianMu,
+    CYCLIC_ORDERS,
     LossCertificate,
-    NoiseMultiplier,
     Order,
     Plan,
     PrivacyProfile,
@@ -35,10 +33,6 @@ from noisycgd.types import (
     Target,
 )
 
-# Training runs in float32: a larger coefficient, or a smaller learning rate, would leave its range with the noise.
-LARGEST_L2, SMALLEST_RATE = 1e20, 1e-30
-
-_AUTO_BATCH = 'batch_size="auto" follows from the number of records alone.'
 _ALLOW = "allow_unproven=True trains all the same and labels the number `unproven`."
 
 
@@ -72,21 +66,6 @@ class Account:
     composition: PrivacyProfile
     status: Status
     conditions: tuple[str, ...]
-
-
-def auto_batch_size(n_records: int) -> int:
-    """Batch size b = 4 sqrt(n) as a function of n alone: about sqrt(n) / 4 batches an epoch, 980 records at 60 000."""
-    return max(1, min(n_records, round(math.sqrt(n_records) * 4)))
-
-
-def check_target(target: Target) -> Target:
-    """Return `target` with plain floats; raise ParameterError or ParameterTypeError if it makes no sense."""
-    delta = check_real("delta", target.delta, low=0, high=1, open_low=True, open_high=True)
-    if isinstance(target, EpsilonDelta):
-        return EpsilonDelta(check_real("epsilon", target.epsilon, low=0, open_low=True), delta)
-    if isinstance(target, GaussianMu):
-        return GaussianMu(check_real("mu", target.mu, low=0, open_low=True), delta)
-    return NoiseMultiplier(check_real("noise_multiplier", target.value, low=0, open_low=True), delta)
 
 
 def plan_noisy_cgd(
@@ -142,26 +121,13 @@ def plan_noisy_cgd(
     UserWarning
         If delta exceeds 1 / n: such a guarantee permits publishing a record outright.
     """
-    target = check_target(target)
-    order = Order(check_choice("order", order, [o.value for o in Order]))
-    n = check_integer("n_records", n_records)
-    E = check_integer("epochs", epochs)
-    b = auto_batch_size(n) if _is_auto(batch_size) else check_integer("batch_size", batch_size, way_out=_AUTO_BATCH)
-    if b > n:
-        refuse("batch_size", f"at most the number of records ({n})", b, f"Lower it; {_AUTO_BATCH}")
-    l2 = check_real("l2", l2, low=0, high=LARGEST_L2, way_out="The guarantee needs none: l2=0 is allowed.")
+    order = Order(check_choice("order", order, [o.value for o in CYCLIC_ORDERS]))
+    settings = check_settings(target, n_records, batch_size, epochs, l2)
+    target, n, b, k, E, l2 = settings
     rho = check_real("feature_norm", feature_norm, low=0, open_low=True)
     check_real("smoothness of the loss", certificate.smoothness, low=0, open_low=True)
-    if target.delta > 1 / n:
-        warnings.warn(
-            message("delta", f"at most 1/n = {1 / n:.3g} for a meaningful guarantee", target.delta, "Lower it."),
-            UserWarning,
-            stacklevel=3,
-        )
-    k = math.ceil(n / b)
     beta = rho**2 * certificate.smoothness + l2
-    factors = schedule_factors(schedule, k * E, E)
-    rates = _peak(learning_rate, beta, l2, factors) * factors
+    rates = learning_rates(learning_rate, schedule, settings, 2 / (beta + l2))
 
     reasons = []
     if not certificate.convex:
@@ -282,17 +248,6 @@ def account_noisy_cgd(
             *([] if diameter is None else [_bounded(diameter, peak)]),
         ),
     )
-
-
-def _is_auto(value: object) -> bool:
-    return isinstance(value, str) and value == "auto"
-
-
-def _peak(learning_rate: float | str, beta: float, l2: float, factors: NDArray[np.float64]) -> float:
-    if _is_auto(learning_rate):
-        return AUTO_PEAK * 2 / (beta + l2) / float(factors.max())
-    way_out = 'learning_rate="auto" takes the largest that is safe.'
-    return check_real("learning_rate", learning_rate, low=SMALLEST_RATE, way_out=way_out)
 
 
 def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: float, l2: float) -> NoReturn:

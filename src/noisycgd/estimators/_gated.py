@@ -1,0 +1,191 @@
+"""Estimators whose model is gated linear, trained by any method that this package accounts for."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real, refuse
+from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
+from noisycgd.data import make_batches
+from noisycgd.data.batches import FixedBatches
+from noisycgd.data.rows import RowFeatures, RowMap
+from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, check_finite, checked_tensor
+from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
+from noisycgd.losses import Loss
+from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
+from noisycgd.report.progress import epoch_progress
+from noisycgd.training import Randomness, train_cyclic, train_poisson
+from noisycgd.training.models import GatedLinearModel, GatedRecords
+from noisycgd.types import CYCLIC_ORDERS, LossCertificate, Order, Plan, PoissonPlan
+
+METHODS = ("noisycgd", "dpsgd", "noisy-gd")
+
+
+@dataclass(eq=False, repr=False)
+class GatedLinearEstimator(PrivateEstimator):
+    """logits = sum_m g_m(x) x' V_m on bounded rows x."""
+
+    _: KW_ONLY
+    method: str = "noisycgd"
+    epochs: int = 200
+    batch_size: int | str = "auto"
+    learning_rate: float | str = "auto"
+    schedule: str | ArrayLike = "auto"
+    l2: float = 0.0
+    clipping_norm: float | str = "auto"
+    batch_order: str = "permuted"
+    radius: float | str = "auto"
+    allow_unproven: bool = False
+
+    # `clipping_norm="auto"` is this share of rho; each loss that clips states its own.
+    _auto_clip: ClassVar[dict[str, float]] = {}
+
+    @abc.abstractmethod
+    def _gates(self) -> tuple[str, int]:
+        """Kind of gates and number of hyperplanes."""
+
+    @abc.abstractmethod
+    def _make_loss(self, clip: float, logit_noise: float | None) -> Loss:
+        """The loss; `logit_noise` is None while only its certificate is wanted."""
+
+    @abc.abstractmethod
+    def _loss_name(self) -> str:
+        """Name of the loss."""
+
+    def _row_features(self, width: int, seed: int | np.random.RandomState | None) -> RowFeatures | None:
+        """Random features of bounded rows of that width, None for the rows themselves."""
+        return None
+
+    def _flags(self) -> tuple[str, ...]:
+        return (*super()._flags(), "allow_unproven")
+
+    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
+        n, d = records.rows.shape
+        q, bounds = records.n_outputs, records.bounds
+        rows = RowMap(bounds, self._row_features(bounds.width(d), records.seed))
+        kind, P = self._gates()
+        width = rows.width(d)
+        features = make_gates(kind, width, P, records.seed)
+        rho = features.feature_norm(rows.row_norm)
+        clip = self._clip(rho)
+        first = self._make_loss(clip, None)
+        plan = self._plan(first.certificate(q), rho, n, width * features.n_gates * len(contrast_basis(first, q)))
+        loss = self._make_loss(clip, plan.logit_noise)
+        permuted = isinstance(plan, Plan) and plan.order is Order.PERMUTED
+        order = randomness.permutation(n) if permuted else None
+        batches = make_batches(
+            records.rows, records.targets, order, plan.batch_size if isinstance(plan, Plan) else n, rows, features
+        )
+        with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch:
+            if isinstance(plan, Plan):
+                weights = train_cyclic(batches, features.levels, loss, plan, q, randomness, on_epoch)
+            else:
+                weights = _train_sampled(batches, features.levels, loss, plan, q, randomness, on_epoch)
+        check_finite(weights)
+        return {
+            "weights_": weights,
+            "features_": features,
+            "row_map_": rows,
+            "plan_": plan,
+            "permutation_": order,
+        }
+
+    def _plan(self, certificate: LossCertificate, rho: float, n: int, n_parameters: int) -> Plan | PoissonPlan:
+        method = check_choice("method", self.method, METHODS)
+        check_choice("batch_order", self.batch_order, [o.value for o in CYCLIC_ORDERS])
+        automatic = "constant" if method == "noisy-gd" else "linear"
+        shared: dict[str, Any] = {
+            "certificate": certificate,
+            "feature_norm": rho,
+            "n_records": n,
+            "target": self._target(),
+            "epochs": self.epochs,
+            "learning_rate": self.learning_rate,
+            "schedule": automatic if isinstance(self.schedule, str) and self.schedule == "auto" else self.schedule,
+            "l2": self.l2,
+        }
+        if method == "noisycgd":
+            return plan_noisy_cgd(
+                **shared,
+                batch_size=self.batch_size,
+                order=Order(self.batch_order),
+                allow_unproven=self.allow_unproven,
+            )
+        if self.batch_order != "permuted":
+            refuse("batch_order", f'left alone for method="{method}"', self.batch_order, "Its batches have no order.")
+        if method == "dpsgd":
+            return plan_dp_sgd(**shared, batch_size=self.batch_size)
+        if self.batch_size not in ("auto", n):
+            refuse("batch_size", f'"auto" for method="{method}"', self.batch_size, "Every step reads every record.")
+        return plan_noisy_gd(**shared, n_parameters=n_parameters, radius=self.radius)
+
+    def _clip(self, rho: float) -> float:
+        """The clip c of a residual, so that rho * c is the clipping norm of a record's gradient."""
+        if isinstance(self.clipping_norm, str):
+            check_choice("clipping_norm", self.clipping_norm, ["auto"], "A number above 0 is accepted as well.")
+            return self._auto_clip.get(self._loss_name(), 1.0)
+        return check_real("clipping_norm", self.clipping_norm, low=0, open_low=True) / rho
+
+    def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
+        features: GatedFeatures = self.features_
+        parts = [features.logits(seen, self.weights_) for _, seen in self.row_map_.chunks(rows)]
+        return np.concatenate(parts)
+
+    def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        features: GatedFeatures = self.features_
+        tensors: dict[str, NDArray[Any]] = {"weights": self.weights_, "hyperplanes": features.hyperplanes}
+        if self.permutation_ is not None:
+            tensors["permutation"] = self.permutation_
+        return tensors, {"gates": {"kind": features.kind, "n_hyperplanes": features.n_hyperplanes}}
+
+    def _restore_state(
+        self, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any], counts: tuple[int, ...]
+    ) -> None:
+        gates = document["gates"]
+        kind, P = gates["kind"], check_integer("n_hyperplanes", gates["n_hyperplanes"], low=0)
+        if kind not in GATE_KINDS or (kind == "linear") != (P == 0) or (kind == "antithetic" and P % 2):
+            raise ModelFileError(f"gates must be a known kind with a possible number of hyperplanes; got {kind!r}, {P}")
+        self.row_map_ = RowMap(self.bounds_)
+        width = self.row_map_.width(self.n_features_in_)
+        H = {"linear": 0, "iid": P, "antithetic": P // 2}[kind]
+        self.features_ = GatedFeatures(kind, P, checked_tensor(tensors, "hyperplanes", (width, H), np.float32))
+        # Not told by the parameters, which may have been changed since the fit.
+        columns, M = tensors["weights"].shape[-1], self.features_.n_gates
+        q = next((q for q in counts if columns == M * q), counts[0])
+        self.weights_ = checked_tensor(tensors, "weights", (width, M * q), np.float32)
+        self.permutation_ = self._restored_permutation(tensors)
+
+    def _restored_permutation(self, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
+        permutation = tensors.get("permutation")
+        if (permutation is None) != (self.guarantee_.order is not Order.PERMUTED):
+            raise ModelFileError(f"permutation must be there if and only if it is accounted for. {RESTORE}")
+        if permutation is not None:
+            n = self.guarantee_.n_records
+            checked_tensor(tensors, "permutation", (n,), np.int64)
+            if not np.array_equal(np.sort(permutation), np.arange(n)):
+                raise ModelFileError(f"permutation must hold each record once. {RESTORE}")
+        return permutation
+
+
+def _train_sampled(
+    batches: FixedBatches,
+    levels: NDArray[np.float32],
+    loss: Loss,
+    plan: PoissonPlan,
+    n_outputs: int,
+    randomness: Randomness,
+    on_epoch: Any,
+) -> NDArray[np.float32]:
+    """Run a `PoissonPlan` on records that stand in one batch, in the order given; (d, M q) weights."""
+    basis = contrast_basis(loss, n_outputs)
+    records = GatedRecords(batches.rows[0], batches.patterns[0], batches.targets[0], batches.scales[0])
+    model = GatedLinearModel(jnp.asarray(levels), ContrastLoss(loss, jnp.asarray(basis)))
+    start = np.zeros((batches.rows.shape[2], len(levels) * len(basis)), np.float32)
+    return to_logit_weights(train_poisson(records, model, start, plan, randomness, on_epoch), basis)

@@ -1,0 +1,15 @@
+"""Where a loss certificate and a privacy target meet: everything a run needs is fixed here, before a record is seen."""
+
+from noisycgd.planning.cyclic import Account, account_noisy_cgd, plan_noisy_cgd
+from noisycgd.planning.poisson import plan_dp_sgd, plan_noisy_gd
+from noisycgd.planning.settings import auto_batch_size, check_target
+
+__all__ = [
+    "Account",
+    "account_noisy_cgd",
+    "auto_batch_size",
+    "check_target",
+    "plan_dp_sgd",
+    "plan_noisy_cgd",
+    "plan_noisy_gd",
+]

@@ -1,0 +1,175 @@
+"""The statement that goes with a released model: what is promised, and how each condition was made true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noisycgd.accounting import batch_weights
+from noisycgd.data.bounds import RowBounds
+from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, with_assumed_public
+from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Status, ThreatModel
+
+ARITHMETIC = "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)"
+NOISE = (
+    "noise: draws of Threefry-2x32, keyed afresh from the operating system in every epoch, are taken for Gaussians; "
+    "in runs of 256 steps or more each draw is one of 2^23 values; attacks on floating-point grids are not covered"
+)
+HIDDEN = "secrecy: nobody saw the samples and the noise, which the machine's memory held while it trained"
+SECRECY = "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published"
+INPUT = (
+    "input: each row was made from one record alone (no scaler, imputer or selection fitted on these records), a "
+    "record's place among the rows does not depend on its values, and every setting was chosen without them"
+)
+
+
+def state_guarantee(
+    plan: Plan | PoissonPlan,
+    bounds: RowBounds,
+    *,
+    secret: bool,
+    assumed_public: tuple[str, ...] = (),
+    inferred: tuple[str, ...] = (),
+) -> Guarantee:
+    """Build the guarantee of a model that was trained by `plan` on rows bounded by `bounds`.
+
+    Parameters
+    ----------
+    plan : Plan or PoissonPlan
+        The plan that ran.
+    bounds : RowBounds
+        How each row was bounded.
+    secret : bool
+        False if noise was predictable (tests); then the status is `void`.
+    assumed_public : tuple of str
+        Facts that were read off the training data instead of being stated.
+    inferred : tuple of str
+        Those of them that are numbers of single records: they make the guarantee `conditional`.
+    """
+    facts = _cyclic(plan, bounds, secret) if isinstance(plan, Plan) else _poisson(plan, bounds, secret)
+    guarantee = Guarantee(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        adjacency=Adjacency.REPLACE_ONE,
+        n_records=plan.n_records,
+        batch_size=plan.batch_size,
+        epochs=plan.epochs,
+        noise_multiplier=plan.noise_multiplier,
+        gradient_bound=plan.gradient_bound,
+        assumptions=(ARITHMETIC, NOISE, SECRECY if isinstance(plan, Plan) else HIDDEN, INPUT),
+        **with_secrecy(facts, secret),
+    )
+    return with_assumed_public(guarantee, assumed_public, inferred)
+
+
+def with_secrecy(facts: dict[str, Any], secret: bool) -> dict[str, Any]:
+    """Fields of a guarantee, void if its randomness was predictable."""
+    if secret:
+        return facts
+    reasons = (*facts.get("reasons", ()), "noise and permutation came from a fixed seed, for a test")
+    return facts | {"status": Status.VOID, "reasons": reasons}
+
+
+def generator(secret: bool) -> str:
+    """Where randomness came from, in words."""
+    return "the operating system's generator" if secret else "a FIXED SEED, for a test"
+
+
+def _cyclic(plan: Plan, bounds: RowBounds, secret: bool) -> dict[str, Any]:
+    mus, weights = _positions(plan)
+    order = {
+        Order.PERMUTED: f"one permutation from {generator(secret)}; it may be published",
+        Order.GIVEN: "records in the order given (see assumed); worst position counted",
+    }[plan.order]
+    cert, largest = plan.certificate, plan.learning_rates.max()
+    admissible = "checked before the first step" if largest <= 2 / plan.smoothness else "NOT admissible"
+    conditions = (
+        Condition(
+            "convex, smooth losses",
+            f"each record's loss is convex and {plan.smoothness:.6g}-smooth",
+            f"{cert.loss}: {'proved' if cert.convex else 'NOT convex'} ({cert.reference})",
+        ),
+        _bounded_gradients(plan.gradient_bound, bounds, "the loss's own bound"),
+        Condition(
+            "admissible steps",
+            f"every learning rate is at most 2/beta = {2 / plan.smoothness:.6g}",
+            f"largest is {largest:.6g}, {admissible}",
+        ),
+        Condition("fixed batches", "membership and order do not depend on record values", order),
+        _public_start("the zero model"),
+        _fresh_noise(plan, secret),
+        Condition(
+            "only the last iterate leaves",
+            "no other function of the records is published",
+            "no loss curve, no checkpoint, no early stopping, no warm start",
+        ),
+    )
+    return {
+        "mu": plan.profile.mu,
+        "status": plan.status,
+        "threat_model": ThreatModel.FINAL_MODEL,
+        "mechanism": NOISY_CGD,
+        "order": plan.order,
+        "conditions": conditions,
+        "reasons": plan.reasons,
+        "position_mus": mus,
+        "position_weights": weights,
+    }
+
+
+def _poisson(plan: PoissonPlan, bounds: RowBounds, secret: bool) -> dict[str, Any]:
+    everyone = plan.batch_size == plan.n_records
+    clipped = "gradients scaled down to C record by record" if plan.certificate is None else "the loss's own bound"
+    if everyone:
+        batches = Condition("full batches", "every step reads every record", "no sampling, hence none to be secret")
+    else:
+        batches = Condition(
+            "Poisson batches",
+            f"each record enters each batch with probability {plan.sampling_rate:.6g}, independently of all others",
+            f"sampled by draws keyed from {generator(secret)}; no record is dropped from a large batch",
+        )
+    return {
+        "mu": getattr(plan.profile, "mu", None) if everyone else None,
+        "status": Status.PROVED,
+        "threat_model": ThreatModel.ALL_ITERATES,
+        "mechanism": NOISY_GD if everyone else DP_SGD,
+        "order": Order.ALL if everyone else Order.POISSON,
+        "conditions": (
+            _bounded_gradients(plan.gradient_bound, bounds, clipped),
+            batches,
+            _public_start("the zero model" if plan.certificate is not None else "weights drawn from a public seed"),
+            _fresh_noise(plan, secret),
+            Condition(
+                "nothing but iterates leaves",
+                "every published number is a function of the iterates",
+                f"the {'average of all iterates' if plan.average else 'last iterate'} is released; no loss curve, no "
+                "early stopping",
+            ),
+        ),
+    }
+
+
+def _bounded_gradients(bound: float, bounds: RowBounds, how: str) -> Condition:
+    return Condition(
+        "bounded gradients",
+        f"gradients of two records differ by at most {2 * bound:.6g}",
+        f"{how}; every row brought to norm {bounds.row_norm:g} ({bounds.method}) by a map of that row alone",
+    )
+
+
+def _public_start(start: str) -> Condition:
+    return Condition("public start", "training starts from a point that does not depend on data", start)
+
+
+def _fresh_noise(plan: Plan | PoissonPlan, secret: bool) -> Condition:
+    return Condition(
+        "fresh secret noise",
+        f"every step adds Gaussian noise of standard deviation {plan.noise_std:.6g} to its gradient",
+        f"keys from {generator(secret)}, never stored",
+    )
+
+
+def _positions(plan: Plan) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if plan.order is Order.GIVEN:
+        return (plan.profile.mu,), (1.0,)
+    mus = 2 * plan.position_multipliers / plan.noise_multiplier
+    return tuple(mus.tolist()), tuple(batch_weights(plan.n_records, plan.batch_size).tolist())
