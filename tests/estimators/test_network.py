@@ -1,0 +1,107 @@
+import numpy as np
+import pytest
+
+from noisycgd import ReLUNetworkClassifier, load_model
+from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterError
+from noisycgd.accounting import poisson_profile
+from noisycgd.artifact import read_model, write_model
+from noisycgd.training import predictable_randomness
+from noisycgd.training.network import network_logits
+from noisycgd.types import Status, ThreatModel
+
+N, D = 90, 5
+RNG = np.random.default_rng(3)
+Y = np.arange(N) % 3
+X = RNG.standard_normal((N, D)) + 3 * np.eye(D)[Y]
+
+
+def make(**changes):
+    return ReLUNetworkClassifier(**{"width": 8, "epochs": 3, "epsilon": 2.0, "classes": [0, 1, 2], **changes})
+
+
+def test_the_guarantee_is_that_of_dp_sgd():
+    g = make(clipping_norm=0.7).fit(X, Y).guarantee_
+    assert (g.mechanism, g.threat_model, g.status) == ("DP-SGD", ThreatModel.ALL_ITERATES, Status.PROVED)
+    assert g.gradient_bound == 0.7
+    assert g.epsilon == poisson_profile(N, g.batch_size, g.noise_multiplier, epochs=3).epsilon(1e-5) <= 2.0
+    assert "scaled down to C record by record" in str(g)
+    assert "weights drawn from a public seed" in str(g)
+
+
+def test_it_learns_what_no_linear_model_can():
+    # Two interlocked half planes: the sign of a product. The control has hardly any budget.
+    rng = np.random.default_rng(0)
+    data = rng.choice([-1.0, 1.0], (400, 2)) + 0.2 * rng.standard_normal((400, 2))
+    target = (data[:, 0] * data[:, 1] > 0).astype(int)
+
+    def score(epsilon):
+        model = make(width=16, epochs=60, epsilon=epsilon, classes=[0, 1], learning_rate=4.0, random_state=0)
+        return model.fit(data, target).score(data, target)
+
+    with predictable_randomness(0):
+        assert score(1e6) > 0.95
+        assert score(1e-3) < 0.8
+
+
+def test_its_start_is_public_and_its_noise_is_not():
+    def hidden(**changes):
+        return make(epochs=1, **changes).fit(X, Y).parameters_.hidden_weights
+
+    quiet = {"epsilon": 1e4, "learning_rate": 1e-12}
+    np.testing.assert_allclose(hidden(random_state=1, **quiet), hidden(random_state=1, **quiet), atol=1e-6)
+    assert np.abs(hidden(random_state=1, **quiet) - hidden(random_state=2, **quiet)).max() > 0.1
+    generator = np.random.RandomState(5)
+    assert np.abs(hidden(random_state=generator, **quiet) - hidden(random_state=generator, **quiet)).max() > 0.1
+    assert (hidden(random_state=1) != hidden(random_state=1)).any()
+    with predictable_randomness(0):
+        assert make().fit(X, Y).guarantee_.status is Status.VOID
+
+
+def test_saved_and_loaded(tmp_path):
+    model = make(bias=1.0).fit(X, Y)
+    again = load_model(model.save(tmp_path / "model"))
+    np.testing.assert_array_equal(model.decision_function(X), again.decision_function(X))
+    assert again.guarantee_ == model.guarantee_
+    np.testing.assert_array_equal(
+        model.decision_function(X), network_logits(model.parameters_, model.bounds_(X.astype(np.float64)))
+    )
+
+
+@pytest.mark.parametrize("name", ["hidden_weights", "hidden_bias", "output_weights", "output_bias"])
+@pytest.mark.parametrize("change", ["absent", "shorter", "float64"])
+def test_a_folder_with_other_tensors_is_refused(tmp_path, name, change):
+    path = make().fit(X, Y).save(tmp_path / "model")
+    tensors, document = read_model(path)
+    content = {
+        k: v for k, v in document.items() if k not in ("format", "format_version", "versions", "tensors", "files")
+    }
+    value = tensors.pop(name)
+    if change != "absent":
+        tensors[name] = value[:-1] if change == "shorter" else value.astype(np.float64)
+    write_model(path, tensors, content)
+    with pytest.raises(ModelFileError):
+        load_model(path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"method": "noisycgd"}, r"^method must be one of 'dpsgd'; got 'noisycgd'\. A network's loss is not convex"),
+        ({"width": 0}, r"^width must be"),
+        ({"clipping_norm": 0}, r"^clipping_norm must be"),
+        ({"learning_rate": "auto"}, r"^learning_rate must be a number"),
+        ({"learning_rate": -1.0}, r"^learning_rate must be"),
+        ({"mu": 1.0}, r"not Gaussian"),
+    ],
+)
+def test_nonsense_is_refused_and_leaves_it_unfitted(changes, expected):
+    model = make(**changes)
+    with pytest.raises(ParameterError, match=expected):
+        model.fit(X, Y)
+    assert not [name for name in vars(model) if name.endswith("_")]
+
+
+def test_divergence_is_an_error():
+    with pytest.raises(NoisyCGDError, match="diverged") as caught:
+        make(learning_rate=1e38, epochs=20).fit(X, Y)
+    assert "Lower learning_rate" in str(caught.value)
