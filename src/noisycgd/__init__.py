@@ -14,6 +14,8 @@ if TYPE_CHECKING:
         ConvexReLURegressor,
         LinearClassifier,
         ReLUNetworkClassifier,
+        SSPClassifier,
+        SSPRegressor,
         load_model,
     )
     from noisycgd.types import Guarantee
@@ -25,6 +27,8 @@ _HOMES = {
     "ConvexReLURegressor": "noisycgd.estimators",
     "LinearClassifier": "noisycgd.estimators",
     "ReLUNetworkClassifier": "noisycgd.estimators",
+    "SSPClassifier": "noisycgd.estimators",
+    "SSPRegressor": "noisycgd.estimators",
     "load_model": "noisycgd.estimators",
     "Guarantee": "noisycgd.types",
 }
@@ -35,6 +39,8 @@ __all__ = [
     "Guarantee",
     "LinearClassifier",
     "ReLUNetworkClassifier",
+    "SSPClassifier",
+    "SSPRegressor",
     "__version__",
     "load_model",
 ]

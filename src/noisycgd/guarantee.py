@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from noisycgd._validation import ModelFileError, check_integer, check_real, message
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights, composition_mu, poisson_profile
+from noisycgd.ssp import RELEASES
 from noisycgd.types import CYCLIC_ORDERS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
 
 _INFERRED = "numbers were read off the records and are published with the model; see assumed public"
@@ -21,7 +22,6 @@ _KINDS = {
     NOISY_GD: (ThreatModel.ALL_ITERATES, (Order.ALL,)),
     SSP: (ThreatModel.NOISY_STATISTICS, (Order.ALL,)),
 }
-_SSP_RELEASES = 3
 
 
 def with_assumed_public(guarantee: Guarantee, facts: tuple[str, ...], inferred: tuple[str, ...] = ()) -> Guarantee:
@@ -83,7 +83,7 @@ def profile_of(guarantee: Guarantee) -> PrivacyProfile:
     if guarantee.order is Order.POISSON:
         return poisson_profile(n, b, noise, epochs=epochs, delta=guarantee.delta)
     if guarantee.order is Order.ALL:
-        releases = _SSP_RELEASES if guarantee.mechanism == SSP else epochs
+        releases = RELEASES if guarantee.mechanism == SSP else epochs
         return GaussianProfile(composition_mu(releases, noise))
     if guarantee.position_mus or guarantee.mu is None:
         return MixtureProfile(guarantee.position_mus, guarantee.position_weights)

@@ -6,10 +6,15 @@ from typing import Any
 
 from noisycgd.accounting import batch_weights
 from noisycgd.data.bounds import RowBounds
-from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, with_assumed_public
+from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
+from noisycgd.ssp import SSPPlan
 from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Status, ThreatModel
 
 ARITHMETIC = "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)"
+DOUBLE = (
+    "arithmetic: sums and noise are in float64, whose rounding is counted in the sensitivities (noisycgd.ssp); draws "
+    "of Threefry-2x32 are taken for Gaussians, and attacks on floating-point grids are not covered"
+)
 NOISE = (
     "noise: draws of Threefry-2x32, keyed afresh from the operating system in every epoch, are taken for Gaussians; "
     "in runs of 256 steps or more each draw is one of 2^23 values; attacks on floating-point grids are not covered"
@@ -146,6 +151,61 @@ def _poisson(plan: PoissonPlan, bounds: RowBounds, secret: bool) -> dict[str, An
             ),
         ),
     }
+
+
+def state_ssp(
+    plan: SSPPlan,
+    bounds: RowBounds,
+    *,
+    secret: bool,
+    clipped_to_data: bool,
+    assumed_public: tuple[str, ...] = (),
+    inferred: tuple[str, ...] = (),
+) -> Guarantee:
+    """Build the guarantee of a model computed from noisy statistics; see `state_guarantee`.
+
+    Parameters
+    ----------
+    clipped_to_data : bool
+        Whether the plan's norm bound is the largest norm of the records: then nothing is guaranteed.
+    """
+    facts: dict[str, Any] = {"status": Status.PROVED}
+    bound = f"a public bound; every row brought to norm {bounds.row_norm:g} ({bounds.method})"
+    if clipped_to_data:
+        bound = "NOT public: the largest norm among the records"
+        facts = {"status": Status.VOID, "reasons": (f"the bound on a row's norm was read off the records ({bound})",)}
+    guarantee = Guarantee(
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        mu=plan.mu,
+        adjacency=Adjacency.REPLACE_ONE,
+        threat_model=ThreatModel.NOISY_STATISTICS,
+        mechanism=SSP,
+        order=Order.ALL,
+        n_records=plan.n_records,
+        batch_size=plan.n_records,
+        epochs=1,
+        noise_multiplier=plan.noise_multiplier,
+        gradient_bound=plan.feature_norm,
+        conditions=(
+            Condition("bounded features", f"features of a record have norm at most {plan.feature_norm:.6g}", bound),
+            Condition(
+                "bounded targets",
+                f"a record's target has norm at most {plan.target_norm:g}",
+                "one-hot labels" if plan.classification else "clipped to their public range",
+            ),
+            Condition(
+                "fresh secret noise",
+                "the Gram matrix, its smallest eigenvalue and the moments get Gaussian noise of standard deviation "
+                f"{plan.gram_std:.6g}, {plan.eigenvalue_std:.6g} and {plan.moments_std:.6g}",
+                f"float64 draws keyed from {generator(secret)}, never stored",
+            ),
+            Condition("nothing else leaves", "the model is a function of the noisy sums", "one pass over the records"),
+        ),
+        assumptions=(DOUBLE, HIDDEN, INPUT),
+        **with_secrecy(facts, secret),
+    )
+    return with_assumed_public(guarantee, assumed_public, inferred)
 
 
 def _bounded_gradients(bound: float, bounds: RowBounds, how: str) -> Condition:

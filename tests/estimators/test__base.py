@@ -158,7 +158,7 @@ KEPT = {
     "weights_",
     "features_",
     "bounds_",
-    "row_map_",
+    "row_features_",
     "plan_",
     "permutation_",
     "guarantee_",

@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from noisycgd.training import predictable_randomness, system_randomness
-from noisycgd.training.noise import _threefry, standard_normal
+from noisycgd.training.noise import _threefry, random_bits, standard_normal
 
 LEVEL = 1e-9
 """Error probability of each statistical test; operating-system randomness is replaced by a seeded stream."""
@@ -155,6 +155,16 @@ def test_threefry_reproduces_the_published_vectors(key, counter, expected):
     # Random123's known answers for threefry2x32 with 20 rounds.
     x, y = (jnp.asarray([word], jnp.uint32) for word in counter)
     assert tuple(int(word[0]) for word in _threefry(jnp.asarray(key, jnp.uint32), x, y)) == expected
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (13, 31), (60_000,), (3, 5, 7)])
+@pytest.mark.parametrize("wide", [False, True])
+def test_random_bits_are_those_of_jax(shape, wide):
+    with jax.enable_x64(wide):
+        key = jax.random.fold_in(jax.random.key(4, impl="threefry2x32"), 5)
+        actual = jax.jit(random_bits, static_argnums=1)(key, shape)
+        assert (actual.shape, actual.dtype) == (shape, jnp.uint32)
+        np.testing.assert_array_equal(actual, jax.random.bits(key, shape, jnp.uint32))
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (7,), (13, 31), (784, 297), (3, 5, 7)])

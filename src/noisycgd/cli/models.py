@@ -19,12 +19,14 @@ MODELS = {
     "convex-relu": "ConvexReLUClassifier",
     "linear": "LinearClassifier",
     "relu-network": "ReLUNetworkClassifier",
+    "ssp": "SSPClassifier",
     "convex-relu-regressor": "ConvexReLURegressor",
+    "ssp-regressor": "SSPRegressor",
 }
 METHODS = ("noisycgd", "dpsgd", "noisy-gd")
 
 # Tensors of a model folder that hold no trained number.
-_PUBLIC_TENSORS = ("hyperplanes", "permutation")
+_PUBLIC_TENSORS = ("hyperplanes", "permutation", "directions")
 # Options that are not spelled like the parameter they set.
 _OPTIONS = {"n_hyperplanes": "--hyperplanes", "n_components": "--components"}
 
@@ -67,6 +69,7 @@ def fit(
     clipping_norm: Annotated[
         str | None, typer.Option(help="Bound on a record's gradient, where one is clipped.")
     ] = None,
+    ridge: Annotated[str | None, typer.Option(help="SSP: adassp or spectral.")] = None,
     clip: Annotated[str | None, typer.Option(help="SSP: public, or data, which is not private.")] = None,
     radius: Annotated[str | None, typer.Option(help="Radius of the ball of noisy-gd, or auto.")] = None,
     l2: Annotated[float | None, typer.Option("--l2", help="Coefficient of (l2/2) ||theta||^2.")] = None,
@@ -122,6 +125,7 @@ def fit(
         "loss": loss,
         "margin": _number_or_auto("--margin", margin, float),
         "clipping_norm": _number_or_auto("--clipping-norm", clipping_norm, float),
+        "ridge": ridge,
         "clip": clip,
         "radius": _number_or_auto("--radius", radius, float),
         "l2": l2,

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noisycgd.data.bounds import RowBounds
-from noisycgd.data.rows import RowMap
 from noisycgd.features.gates import GatedFeatures
+from noisycgd.features.random import MappedRows
 
 # Share of rho below which a record's features count as zero.
 SMALLEST_SHARE = 1e-30
@@ -43,7 +43,7 @@ def make_batches(
     targets: NDArray[Any],
     order: NDArray[np.int64] | None,
     batch_size: int,
-    bounds: RowBounds | RowMap,
+    bounds: RowBounds | MappedRows,
     features: GatedFeatures,
 ) -> FixedBatches:
     """Bound the rows, compute their gates and lay both out in batches, in one pass over `rows`.
@@ -58,7 +58,7 @@ def make_batches(
         Row of each slot; None keeps the order given.
     batch_size : int
         b <= n.
-    bounds, features : RowBounds or RowMap, GatedFeatures
+    bounds, features : RowBounds or MappedRows, GatedFeatures
         The public maps of one row.
     """
     n, b = rows.shape[0], batch_size

@@ -6,7 +6,7 @@ import abc
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -21,6 +21,9 @@ from noisycgd.training import Randomness, system_randomness
 from noisycgd.types import EpsilonDelta, GaussianMu, Guarantee, NoiseMultiplier, Target
 
 RESTORE = "Restore the folder from a copy, or train and save the model again."
+
+
+Seed: TypeAlias = int | np.random.RandomState | None
 
 
 class Encoded(NamedTuple):
@@ -40,7 +43,7 @@ class Records(NamedTuple):
     targets: NDArray[Any]
     n_outputs: int
     bounds: RowBounds
-    seed: int | np.random.RandomState | None
+    seed: Seed
     """Seeds what is public: hyperplanes, random features, start weights."""
 
 

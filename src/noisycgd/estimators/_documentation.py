@@ -61,6 +61,25 @@ PARAMETERS = {
     allow_unproven : bool, default False
         Train even where the guarantee is not proved, and label it `unproven`.
 """,
+    "ssp": """    features : {"fourier", "identity", "relu-patterns", "relu", "convex-relu"}, default "fourier"
+        Public random features of a bounded row; see `noisycgd.features.random`. `identity` takes the row itself.
+    n_components : int, default 1024
+        Number of Fourier features, or of hyperplanes; even. At most 8192 columns may result.
+    bandwidth : float or "auto", default "auto"
+        Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
+    ridge : {"adassp", "spectral"}, default "adassp"
+        What the smallest eigenvalue is brought up to; see `noisycgd.ssp.plan_ssp`.
+    rho : float, default 0.05
+        AdaSSP's failure probability, which bears on usefulness alone.
+    clip : {"public", "data"}, default "public"
+        Take the bound on a row's norm from the map, or from the records as in the paper's experiments: the latter is
+        not private, and its guarantee is void.
+""",
+    "ssp_attributes": """    weights_ : ndarray of shape (D, q), float64
+        The released coefficients.
+    row_features_ : RowFeatures or None
+        The public random features of a bounded row.
+""",
     "common": """    guarantee_ : Guarantee
         What is promised, to whom, and how each condition was enforced.
     plan_ : Plan, PoissonPlan or SSPPlan
@@ -78,8 +97,8 @@ PARAMETERS = {
         The released parameters.
     features_ : GatedFeatures
         The public gates.
-    row_map_ : RowMap
-        The bounds, and random features where the model uses them.
+    row_features_ : RowFeatures or None
+        The public random features of a bounded row, where the model uses some.
     permutation_ : ndarray of shape (n,) or None
         NoisyCGD: the order in which records were put into batches.
 """,

@@ -13,11 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real, refuse
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
-from noisycgd.data import make_batches
+from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.batches import FixedBatches
-from noisycgd.data.rows import RowFeatures, RowMap
-from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, check_finite, checked_tensor
+from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
+from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features
 from noisycgd.losses import Loss
 from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
 from noisycgd.report.progress import epoch_progress
@@ -59,8 +59,8 @@ class GatedLinearEstimator(PrivateEstimator):
     def _loss_name(self) -> str:
         """Name of the loss."""
 
-    def _row_features(self, width: int, seed: int | np.random.RandomState | None) -> RowFeatures | None:
-        """Random features of bounded rows of that width, None for the rows themselves."""
+    def _row_features(self, width: int, row_norm: float, seed: Seed) -> RowFeatures | None:
+        """Random features of bounded rows of that width and norm, None for the rows themselves."""
         return None
 
     def _flags(self) -> tuple[str, ...]:
@@ -69,7 +69,8 @@ class GatedLinearEstimator(PrivateEstimator):
     def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
         n, d = records.rows.shape
         q, bounds = records.n_outputs, records.bounds
-        rows = RowMap(bounds, self._row_features(bounds.width(d), records.seed))
+        mapped = self._row_features(bounds.width(d), bounds.row_norm, records.seed)
+        rows = bounds if mapped is None else mapped.after(bounds)
         kind, P = self._gates()
         width = rows.width(d)
         features = make_gates(kind, width, P, records.seed)
@@ -92,7 +93,7 @@ class GatedLinearEstimator(PrivateEstimator):
         return {
             "weights_": weights,
             "features_": features,
-            "row_map_": rows,
+            "row_features_": mapped,
             "plan_": plan,
             "permutation_": order,
         }
@@ -135,15 +136,24 @@ class GatedLinearEstimator(PrivateEstimator):
 
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         features: GatedFeatures = self.features_
-        parts = [features.logits(seen, self.weights_) for _, seen in self.row_map_.chunks(rows)]
+        seen = self._seen()
+        parts = [features.logits(part, self.weights_) for _, part in seen.chunks(rows)]
         return np.concatenate(parts)
+
+    def _seen(self) -> RowBounds | MappedRows:
+        """The public map from a raw row to the row that the gates see."""
+        return self.bounds_ if self.row_features_ is None else self.row_features_.after(self.bounds_)
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         features: GatedFeatures = self.features_
         tensors: dict[str, NDArray[Any]] = {"weights": self.weights_, "hyperplanes": features.hyperplanes}
         if self.permutation_ is not None:
             tensors["permutation"] = self.permutation_
-        return tensors, {"gates": {"kind": features.kind, "n_hyperplanes": features.n_hyperplanes}}
+        parts: dict[str, Any] = {"gates": {"kind": features.kind, "n_hyperplanes": features.n_hyperplanes}}
+        if self.row_features_ is not None:
+            tensors |= self.row_features_.to_tensors()
+            parts["row_features"] = self.row_features_.to_dict()
+        return tensors, parts
 
     def _restore_state(
         self, tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any], counts: tuple[int, ...]
@@ -152,8 +162,9 @@ class GatedLinearEstimator(PrivateEstimator):
         kind, P = gates["kind"], check_integer("n_hyperplanes", gates["n_hyperplanes"], low=0)
         if kind not in GATE_KINDS or (kind == "linear") != (P == 0) or (kind == "antithetic" and P % 2):
             raise ModelFileError(f"gates must be a known kind with a possible number of hyperplanes; got {kind!r}, {P}")
-        self.row_map_ = RowMap(self.bounds_)
-        width = self.row_map_.width(self.n_features_in_)
+        mapped = document.get("row_features")
+        self.row_features_ = None if mapped is None else read_row_features(tensors, mapped)
+        width = self._seen().width(self.n_features_in_)
         H = {"linear": 0, "iid": P, "antithetic": P // 2}[kind]
         self.features_ = GatedFeatures(kind, P, checked_tensor(tensors, "hyperplanes", (width, H), np.float32))
         # Not told by the parameters, which may have been changed since the fit.
@@ -189,3 +200,15 @@ def _train_sampled(
     model = GatedLinearModel(jnp.asarray(levels), ContrastLoss(loss, jnp.asarray(basis)))
     start = np.zeros((batches.rows.shape[2], len(levels) * len(basis)), np.float32)
     return to_logit_weights(train_poisson(records, model, start, plan, randomness, on_epoch), basis)
+
+
+def draw_row_features(
+    kind: str, width: int, n_components: int, bandwidth: float | str, row_norm: float, seed: Seed
+) -> RowFeatures:
+    """Draw a map of bounded rows from an estimator's parameters, whose bandwidth may be "auto"."""
+    scale: float | None = None
+    if not isinstance(bandwidth, str):
+        scale = bandwidth
+    else:
+        check_choice("bandwidth", bandwidth, ["auto"], "A number above 0 is accepted as well.")
+    return make_row_features(kind, width, n_components, seed, row_norm=row_norm, bandwidth=scale)

@@ -6,9 +6,11 @@ from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from noisycgd._validation import check_choice, check_real
+from noisycgd.estimators._base import Seed
 from noisycgd.estimators._documentation import documented
-from noisycgd.estimators._gated import GatedLinearEstimator
+from noisycgd.estimators._gated import GatedLinearEstimator, draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier
+from noisycgd.features.random import RowFeatures
 from noisycgd.losses import EnvelopeSoftmax, Logistic, Loss, MarginSoftmax, NormClippedSoftmax
 
 CLASSIFICATION_LOSSES = ("margin_softmax", "envelope_softmax", "norm_clipped_softmax", "logistic")
@@ -96,10 +98,16 @@ class ConvexReLUClassifier(GatedLinearClassifier):
 @documented
 @dataclass(eq=False, repr=False)
 class LinearClassifier(GatedLinearClassifier):
-    """Linear classifier (multinomial logistic or margin softmax), trained privately by NoisyCGD.
+    """Linear classifier (multinomial logistic or margin softmax) on rows or on public random features of them.
 
     Parameters
     ----------
+    features : {"identity", "fourier", "relu-patterns", "relu"}, default "identity"
+        The bounded rows themselves, or a random map of them that no record shapes; see `noisycgd.features.random`.
+    n_components : int, default 1024
+        Number of Fourier features, or of hyperplanes; even. `identity` has none.
+    bandwidth : float or "auto", default "auto"
+        Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
     $classifier
     $classes
     $gated
@@ -113,5 +121,16 @@ class LinearClassifier(GatedLinearClassifier):
         Class labels.
     """
 
+    _: KW_ONLY
+    features: str = "identity"
+    n_components: int = 1024
+    bandwidth: float | str = "auto"
+
     def _gates(self) -> tuple[str, int]:
         return "linear", 0
+
+    def _row_features(self, width: int, row_norm: float, seed: Seed) -> RowFeatures | None:
+        kind = check_choice("features", self.features, ("identity", "fourier", "relu-patterns", "relu"))
+        if kind == "identity":
+            return None
+        return draw_row_features(kind, width, self.n_components, self.bandwidth, row_norm, seed)

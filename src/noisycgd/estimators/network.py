@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real
-from noisycgd.estimators._base import RESTORE, Records, check_finite, checked_tensor
+from noisycgd.estimators._base import RESTORE, Records, Seed, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
 from noisycgd.planning import plan_dp_sgd
@@ -126,6 +126,6 @@ class ReLUNetworkClassifier(PrivateClassifier):
         )
 
 
-def _start_seed(seed: int | np.random.RandomState | None) -> int:
+def _start_seed(seed: Seed) -> int:
     generator = seed if isinstance(seed, np.random.RandomState) else np.random.RandomState(seed)
     return int(generator.randint(2**31))

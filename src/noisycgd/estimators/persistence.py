@@ -17,12 +17,19 @@ from noisycgd.estimators._base import RESTORE, PrivateEstimator
 from noisycgd.estimators.classifiers import ConvexReLUClassifier, LinearClassifier
 from noisycgd.estimators.network import ReLUNetworkClassifier
 from noisycgd.estimators.regressor import ConvexReLURegressor
+from noisycgd.estimators.ssp import SSPClassifier, SSPRegressor
 from noisycgd.guarantee import read_guarantee
 from noisycgd.types import Guarantee
 
-ESTIMATORS: dict[str, type[PrivateEstimator]] = {
-    cls.__name__: cls for cls in (ConvexReLUClassifier, LinearClassifier, ConvexReLURegressor, ReLUNetworkClassifier)
-}
+_CLASSES: tuple[type[PrivateEstimator], ...] = (
+    ConvexReLUClassifier,
+    LinearClassifier,
+    ConvexReLURegressor,
+    ReLUNetworkClassifier,
+    SSPClassifier,
+    SSPRegressor,
+)
+ESTIMATORS = {cls.__name__: cls for cls in _CLASSES}
 M = TypeVar("M", bound=PrivateEstimator)
 
 
