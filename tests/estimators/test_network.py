@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from noisycgd import ReLUNetworkClassifier, load_model
-from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterError
+from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterError, ParameterTypeError
 from noisycgd.accounting import poisson_profile
 from noisycgd.artifact import read_model, write_model
 from noisycgd.training import predictable_randomness
@@ -89,14 +89,14 @@ def test_a_folder_with_other_tensors_is_refused(tmp_path, name, change):
         ({"method": "noisycgd"}, r"^method must be one of 'dpsgd'; got 'noisycgd'\. A network's loss is not convex"),
         ({"width": 0}, r"^width must be"),
         ({"clipping_norm": 0}, r"^clipping_norm must be"),
-        ({"learning_rate": "auto"}, r"^learning_rate must be a number"),
+        ({"learning_rate": "fast"}, r"^learning_rate must be a number"),
         ({"learning_rate": -1.0}, r"^learning_rate must be"),
         ({"mu": 1.0}, r"not Gaussian"),
     ],
 )
 def test_nonsense_is_refused_and_leaves_it_unfitted(changes, expected):
     model = make(**changes)
-    with pytest.raises(ParameterError, match=expected):
+    with pytest.raises((ParameterError, ParameterTypeError), match=expected):
         model.fit(X, Y)
     assert not [name for name in vars(model) if name.endswith("_")]
 

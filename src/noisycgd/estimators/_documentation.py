@@ -67,8 +67,9 @@ PARAMETERS = {
         Number of Fourier features, or of hyperplanes; even. At most 8192 columns may result.
     bandwidth : float or "auto", default "auto"
         Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
-    ridge : {"adassp", "spectral"}, default "adassp"
-        What the smallest eigenvalue is brought up to; see `noisycgd.ssp.plan_ssp`.
+    ridge : {"spectral", "adassp"}, default "spectral"
+        What the smallest eigenvalue is brought up to: a bound on the noise's largest eigenvalue, or the literature's,
+        which is looser; see `noisycgd.ssp.plan_ssp`.
     rho : float, default 0.05
         AdaSSP's failure probability, which bears on usefulness alone.
     clip : {"public", "data"}, default "public"

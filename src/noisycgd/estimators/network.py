@@ -13,7 +13,7 @@ from noisycgd._validation import ModelFileError, check_choice, check_integer, ch
 from noisycgd.estimators._base import RESTORE, Records, Seed, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
-from noisycgd.planning import plan_dp_sgd
+from noisycgd.planning import is_auto, plan_dp_sgd
 from noisycgd.report.progress import epoch_progress
 from noisycgd.training import Randomness, train_poisson
 from noisycgd.training.network import (
@@ -23,6 +23,9 @@ from noisycgd.training.network import (
     network_logits,
     start_network,
 )
+
+# `learning_rate="auto"` times the row norm, since hidden units grow with the rows; docs/methods.md tells its source.
+AUTO_RATE = 4.0
 
 
 @documented
@@ -45,8 +48,8 @@ class ReLUNetworkClassifier(PrivateClassifier):
         Passes over the data; a step reads a Poisson batch.
     batch_size : int or "auto", default "auto"
         Expected records per batch; "auto" follows from the number of records alone.
-    learning_rate : float, default 1.0
-        Peak learning rate, for a sum of gradients over the expected batch size.
+    learning_rate : float or "auto", default "auto"
+        Peak learning rate, for a sum of gradients over the expected batch size; "auto" is 4 / row_norm.
     schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array, default "linear"
         Course of the learning rate, or factors in (0, 1] per step or per epoch.
     l2 : float, default 0.0
@@ -69,7 +72,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
     method: str = "dpsgd"
     epochs: int = 200
     batch_size: int | str = "auto"
-    learning_rate: float = 1.0
+    learning_rate: float | str = "auto"
     schedule: str | ArrayLike = "linear"
     l2: float = 0.0
 
@@ -83,7 +86,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
             epochs=self.epochs,
             clipping_norm=check_real("clipping_norm", self.clipping_norm, low=0, open_low=True),
             batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
+            learning_rate=AUTO_RATE / records.bounds.row_norm if is_auto(self.learning_rate) else self.learning_rate,
             schedule=self.schedule,
             l2=self.l2,
         )

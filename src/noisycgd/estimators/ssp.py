@@ -33,7 +33,7 @@ class SSPEstimator(PrivateEstimator):
     features: str = "fourier"
     n_components: int = 1024
     bandwidth: float | str = "auto"
-    ridge: str = "adassp"
+    ridge: str = "spectral"
     rho: float = 0.05
     clip: str = "public"
 

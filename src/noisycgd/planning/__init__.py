@@ -2,13 +2,14 @@
 
 from noisycgd.planning.cyclic import Account, account_noisy_cgd, plan_noisy_cgd
 from noisycgd.planning.poisson import plan_dp_sgd, plan_noisy_gd
-from noisycgd.planning.settings import auto_batch_size, check_target
+from noisycgd.planning.settings import auto_batch_size, check_target, is_auto
 
 __all__ = [
     "Account",
     "account_noisy_cgd",
     "auto_batch_size",
     "check_target",
+    "is_auto",
     "plan_dp_sgd",
     "plan_noisy_cgd",
     "plan_noisy_gd",

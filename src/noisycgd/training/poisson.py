@@ -181,23 +181,36 @@ def masked_sum(
 ) -> Parameters:
     """Sum of the gradients of all records in a mask of shape (n,), `chunk_size` of them at a time."""
     running = jnp.cumsum(mask, dtype=jnp.int32)
-    size = running[-1]
 
     def unfinished(state: tuple[jax.Array, Parameters]) -> jax.Array:
-        return state[0] < size
+        return state[0] < running[-1]
 
     def add(state: tuple[jax.Array, Parameters]) -> tuple[jax.Array, Parameters]:
         first, total = state
-        slots = first + jnp.arange(chunk_size, dtype=jnp.int32)
-        # Slot s belongs to the first record up to which more than s are in the batch. Unrolled, because XLA runs the
-        # steps of a loop one by one and fuses these.
-        chosen = jnp.searchsorted(running, slots, side="right", method="scan_unrolled")
-        chunk = jax.tree.map(lambda leaf: leaf.at[chosen].get(mode="clip"), records)
-        part = model.clipped_sum(parameters, chunk, slots < size)
+        chunk, present = fill_slots(records, running, first + jnp.arange(chunk_size, dtype=jnp.int32))
+        part = model.clipped_sum(parameters, chunk, present)
         return first + chunk_size, jax.tree.map(jnp.add, total, part)
 
     nothing = jnp.int32(0), jax.tree.map(jnp.zeros_like, parameters)
     return jax.lax.while_loop(unfinished, add, nothing)[1]
+
+
+def fill_slots(records: Any, running: jax.Array, slots: jax.Array) -> tuple[Any, jax.Array]:
+    """Records in some slots of a batch, and whether there are any there.
+
+    Parameters
+    ----------
+    records : pytree of Arrays of shape (n, ...)
+        All records.
+    running : Array of shape (n,)
+        Number of records of the batch up to each one, itself included.
+    slots : Array of shape (c,)
+        Places in the batch, from 0 on.
+    """
+    # Slot s holds the first record up to which more than s are in the batch. The search is unrolled because XLA runs
+    # the steps of a loop one by one and fuses these.
+    chosen = jnp.searchsorted(running, slots, side="right", method="scan_unrolled")
+    return jax.tree.map(lambda leaf: leaf.at[chosen].get(mode="clip"), records), slots < running[-1]
 
 
 def normal_like(key: jax.Array, parameters: Parameters, fine: bool = False) -> Parameters:

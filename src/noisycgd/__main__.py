@@ -1,0 +1,5 @@
+"""`python -m noisycgd` is the command `noisycgd`."""
+
+from noisycgd.cli.main import main
+
+main()
