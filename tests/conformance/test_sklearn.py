@@ -3,21 +3,35 @@
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import clone
+from sklearn.base import RegressorMixin, clone
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
+from noisycgd import (
+    ConvexReLUClassifier,
+    ConvexReLURegressor,
+    LinearClassifier,
+    ReLUNetworkClassifier,
+    SSPClassifier,
+    SSPRegressor,
+)
 from noisycgd.training import predictable_randomness
 
 SMALL = {"epochs": 2}
-ESTIMATORS = [
+LEARNERS = [
     ConvexReLUClassifier(n_hyperplanes=4, **SMALL),
     LinearClassifier(**SMALL),
     ConvexReLURegressor(n_hyperplanes=4, **SMALL),
+]
+ESTIMATORS = [
+    *LEARNERS,
+    LinearClassifier(method="dpsgd", epochs=1, noise_multiplier=5.0),
+    ReLUNetworkClassifier(width=4, epochs=1, noise_multiplier=5.0),
+    SSPClassifier(features="identity"),
+    SSPRegressor(features="identity"),
 ]
 
 # Each of these compares the predictions of two fits, and every fit draws fresh secret noise.
@@ -37,7 +51,7 @@ TWO_REGRESSORS = {
 
 
 def expected_failed_checks(estimator):
-    return TWO_REGRESSORS if isinstance(estimator, ConvexReLURegressor) else TWO_CLASSIFIERS
+    return TWO_REGRESSORS if isinstance(estimator, RegressorMixin) else TWO_CLASSIFIERS
 
 
 def name_of(estimator):
@@ -84,7 +98,7 @@ def two_clusters(n=48, d=5):
     return rng.standard_normal((n, d)) + 3 * y[:, None], y
 
 
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=name_of)
+@pytest.mark.parametrize("estimator", LEARNERS, ids=name_of)
 class TestTools:
     def test_clone_and_parameters(self, estimator):
         changed = clone(estimator).set_params(epsilon=0.5, schedule=[0.5, 0.25], random_state=3, column_bounds=(0, 1))
