@@ -70,25 +70,30 @@ def truncated_epoch(
     return last
 
 
+def step_arguments(problem: Problem) -> tuple[GatedRecords, GatedLinearModel, Settings, jax.Array]:
+    """What all Poisson contenders share: records, model, settings and an epoch's learning rates."""
+    sizes = problem.sizes
+    flat = (a.reshape(sizes.n, *a.shape[2:]) for a in (problem.rows, problem.patterns, problem.labels))
+    basis = jnp.asarray(contrast_basis(MarginSoftmax(), sizes.q))
+    return (
+        GatedRecords(*(jnp.asarray(a) for a in flat), jnp.ones(sizes.n, jnp.float32)),
+        GatedLinearModel(jnp.asarray(problem.features.levels), ContrastLoss(MarginSoftmax(), basis)),
+        Settings(jnp.float32(sizes.b), jnp.float32(0), jnp.float32(problem.noise_std), None),
+        jnp.full(sizes.k, problem.learning_rate, jnp.float32),
+    )
+
+
 class PoissonStep:
     """A contender on Poisson batches; one turn is one epoch."""
 
-    def __init__(self, problem: Problem, chunk_size: int, *, truncated: bool) -> None:
-        sizes = problem.sizes
+    def __init__(self, sizes: Sizes, arguments: tuple[Any, ...], chunk_size: int, *, truncated: bool) -> None:
         self.sampler, self.chunk_size, self.steps = "truncated" if truncated else "exact", chunk_size, sizes.k
         self.name = f"{self.sampler}_{chunk_size}"
-        self._truncated = truncated
-        flat = (a.reshape(sizes.n, *a.shape[2:]) for a in (problem.rows, problem.patterns, problem.labels))
-        basis = contrast_basis(MarginSoftmax(), sizes.q)
-        self._fixed = (
-            GatedRecords(*(jnp.asarray(a) for a in flat), jnp.ones(sizes.n, jnp.float32)),
-            GatedLinearModel(jnp.asarray(problem.features.levels), ContrastLoss(MarginSoftmax(), jnp.asarray(basis))),
-            Settings(jnp.float32(sizes.b), jnp.float32(0), jnp.float32(problem.noise_std), None),
-            jnp.full(sizes.k, problem.learning_rate, jnp.float32),
-        )
+        self._truncated, self._arguments = truncated, arguments
         self._options = {"sampling_rate": sizes.b / sizes.n, "chunk_size": chunk_size}
         self._randomness = system_randomness()
-        self.weights = jnp.zeros((sizes.d, sizes.n_gates * len(basis)), jnp.float32)
+        kept = len(contrast_basis(MarginSoftmax(), sizes.q))
+        self.weights = jnp.zeros((sizes.d, sizes.n_gates * kept), jnp.float32)
 
     def rouse(self) -> None:
         """Nothing: a turn of a whole epoch rouses itself, at its own cost."""
@@ -98,9 +103,9 @@ class PoissonStep:
         key = self._randomness.key()
         with jax.enable_x64(True):  # as `train_poisson` does
             if self._truncated:
-                self.weights = truncated_epoch(self.weights, *self._fixed, key, **self._options)
+                self.weights = truncated_epoch(self.weights, *self._arguments, key, **self._options)
             else:
-                state = run_poisson_epoch(State(self.weights, None), *self._fixed, key, **self._options)
+                state = run_poisson_epoch(State(self.weights, None), *self._arguments, key, **self._options)
                 self.weights = state.parameters
             self.weights.block_until_ready()
 
@@ -128,14 +133,15 @@ def slot_shares(sizes: Sizes, chunk_size: int, *, truncated: bool) -> dict[str, 
 
 def make_contenders(problem: Problem) -> list[Any]:
     """Fixed batches first, then exact and truncated Poisson batches of several chunk sizes."""
-    n, b = problem.sizes.n, problem.sizes.b
+    sizes, arguments = problem.sizes, step_arguments(problem)
+    n, b = sizes.n, sizes.b
     deviation = np.sqrt(b * (1 - b / n))
-    single = [int(np.ceil(b + z * deviation)) for z in DEVIATIONS]
+    single = sorted({int(np.ceil(b + z * deviation)) for z in DEVIATIONS})
     exact = sorted({b // 8, b // 4, b // 2, b, *single, default_chunk(n, b)})
     return [
         PackageStep(problem),
-        *(PoissonStep(problem, c, truncated=False) for c in exact),
-        *(PoissonStep(problem, c, truncated=True) for c in single),
+        *(PoissonStep(sizes, arguments, c, truncated=False) for c in exact),
+        *(PoissonStep(sizes, arguments, c, truncated=True) for c in single),
     ]
 
 
@@ -176,9 +182,16 @@ def measure(sizes: Sizes, rounds: int) -> dict[str, Any]:
 
 def table(result: dict[str, Any]) -> str:
     """The result for people: one line per sampler and chunk size."""
-    lines = [
-        f"{'sampler':<12}{'chunk':>6}{'records/s':>12}{'ms':>8}{'x fixed':>9}{'stragglers':>12}{'wasted':>9}{'dropped':>10}"
-    ]
+    heads = (
+        ("chunk", 6),
+        ("records/s", 12),
+        ("ms", 8),
+        ("x fixed", 9),
+        ("stragglers", 12),
+        ("wasted", 9),
+        ("dropped", 10),
+    )
+    lines = [f"{'sampler':<12}" + "".join(f"{head:>{width}}" for head, width in heads)]
     for row in result["samplers"]:
         lines.append(
             f"{row['sampler'] + ' *' * row['is_default']:<12}{row['chunk_size']:>6}"

@@ -1,6 +1,7 @@
 import json
 
 import pytest
+
 from benchmarks import methods
 
 SMALL = {"a linear model": "--model linear", "least squares": "--model ssp --features relu --components 8"}

@@ -73,6 +73,11 @@ class TestDPSGD:
         # Nothing is proved from smoothness here, so that larger steps are allowed.
         assert sampled(learning_rate=50.0).learning_rates.max() == 50
 
+    def test_growing_parameters_are_refused(self):
+        with pytest.raises(ParameterError, match=r"^learning_rate \* l2 must be at most 2"):
+            sampled(learning_rate=5.0, l2=0.5)
+        assert sampled(learning_rate=4.0, l2=0.5).learning_rates.max() == 4
+
     def test_a_mu_target_is_refused(self):
         with pytest.raises(ParameterError, match="subsampled mechanism is not Gaussian"):
             sampled(target=GaussianMu(1.0, 1e-5))

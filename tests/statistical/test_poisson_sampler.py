@@ -10,7 +10,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from noisycgd.training.poisson import sample_mask, step_keys
+from noisycgd.accounting import GaussianProfile
+from noisycgd.training import predictable_randomness, system_randomness
+from noisycgd.training.poisson import normal_like, sample_mask, step_keys, train_poisson
+from noisycgd.types import PoissonPlan
 
 LEVEL = 1e-6
 N, B, STEPS = 200, 20, 20_000
@@ -121,3 +124,59 @@ def test_dealt_batches_are_found():
     assert succession_pvalue(batches) < LEVEL
     # All records are in equally many batches.
     assert record_pvalue(batches) < LEVEL
+
+
+@pytest.mark.parametrize("rate", [0.3, 1 / 3, 1 / 60, 2.0**-31, 1 - 2.0**-40])
+def test_the_rate_used_is_rounded_down(monkeypatch, rate):
+    # The largest t with t / 2^32 <= rate decides: t words are in, not one more.
+    threshold = int(rate * 2**32)
+    assert threshold / 2**32 <= rate < (threshold + 1) / 2**32
+    words = jnp.asarray([0, threshold - 1, threshold, 2**32 - 1], jnp.uint32)
+    monkeypatch.setattr("noisycgd.training.poisson.random_bits", lambda key, shape: words)
+    np.testing.assert_array_equal(sample_mask(jax.random.key(0), 4, rate), [True, True, False, False])
+
+
+def test_a_rate_below_the_grid_takes_nobody():
+    assert not np.asarray(sample_mask(jax.random.key(0), 1000, 2.0**-33)).any()
+
+
+def test_noise_and_batches_come_from_different_streams():
+    sampling, noise = step_keys(jax.random.key(5))
+    keys = [jax.random.fold_in(stream, t) for stream in (sampling, noise) for t in range(50)]
+    keys += [jax.random.fold_in(key, 0) for key in keys[50:]] + [sampling, noise, jax.random.key(5)]
+    assert len({tuple(np.asarray(jax.random.key_data(key))) for key in keys}) == len(keys)
+    # Noise on the records' own counters tells nothing about who is in the batch; of the same key it would tell all.
+    n = 20_000
+    mask = np.asarray(sample_mask(jax.random.fold_in(sampling, 3), n, 0.1))
+    own = np.asarray(normal_like(jax.random.fold_in(noise, 3), jnp.zeros(n)))
+    same = np.asarray(jax.random.normal(jax.random.fold_in(sampling, 3), (n,)))
+    assert stats.ks_2samp(own[mask], own[~mask]).pvalue > 1e-6
+    assert stats.ks_2samp(same[mask], same[~mask]).pvalue < 1e-100
+
+
+@pytest.mark.parametrize("b", [10, 40])
+def test_noise_has_the_planned_scale_and_is_independent_between_leaves_and_steps(b):
+    n, size, epochs = 40, 5000, 3
+    records, start = np.zeros(n, np.float32), {"one": np.zeros(size, np.float32), "two": np.zeros(size, np.float32)}
+
+    class Still:
+        def clipped_sum(self, parameters, records, present):
+            return jax.tree.map(jnp.zeros_like, parameters)
+
+    jax.tree_util.register_static(Still)
+    rates = np.full(epochs * -(-n // b), 0.5)
+    plan = PoissonPlan(n, b, epochs, rates, 0.0, 0.7, 2.0, GaussianProfile(1.0), delta=1e-5, epsilon=1.0)
+    with predictable_randomness(8):
+        last = train_poisson(records, Still(), start, plan, system_randomness())
+    std = 0.5 * np.sqrt(plan.steps) * 0.7 * 2.0 / b
+
+    def has_scale(sample, std):
+        p = stats.chi2(sample.size).cdf(np.sum((sample.astype(np.float64) / std) ** 2))
+        return 2 * min(p, 1 - p) > 1e-6
+
+    for leaf in last.values():
+        assert has_scale(leaf, std)
+        assert not has_scale(leaf, 0.9 * std)
+        assert not has_scale(leaf, 1.1 * std)
+    # Fisher's test at level 1e-6; a shared tenth of the noise's size would be refused.
+    assert abs(np.corrcoef(*last.values())[0, 1]) < 4.9 / np.sqrt(size)

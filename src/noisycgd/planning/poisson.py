@@ -72,6 +72,8 @@ def plan_dp_sgd(
         refuse("learning_rate", "a number for a model without a certificate", learning_rate)
     largest = 1.0 if beta is None else 2 / (beta + settings.l2)
     rates = learning_rates(learning_rate, schedule, settings, largest)
+    if (growth := float(rates.max()) * settings.l2) > 2:
+        refuse("learning_rate * l2", "at most 2, beyond which parameters grow without bound", growth, "Lower either.")
     noise, profile = _noise(settings)
     return _plan(settings, rates, noise, profile, bound, rho, certificate)
 
