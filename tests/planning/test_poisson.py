@@ -112,18 +112,22 @@ class TestNoisyGD:
         )
         assert asked * (1 - 1e-6) <= reached <= asked
 
-    def test_the_automatic_step_minimises_the_bound_on_the_excess_loss(self):
-        plan = full()
-        C, sigma, D, T = plan.gradient_bound, plan.noise_std, plan.radius, 9
+    @pytest.mark.parametrize("noise", [4.0, 400.0])
+    def test_the_automatic_step_minimises_the_bound_on_the_excess_loss(self, noise):
+        plan = full(target=NoiseMultiplier(noise, 1e-5))
+        sigma, D, T = plan.noise_std, plan.radius, 9
         assert pytest.approx(10 / RHO) == D
 
         def bound(eta):
-            return D**2 / (2 * eta * T) + eta / 2 * (C**2 + 50 * sigma**2)
+            return D**2 / (2 * eta * T) + eta / 2 * 50 * sigma**2
 
-        eta = plan.learning_rates[0]
+        eta, largest = plan.learning_rates[0], 1 / (RHO**2 * 0.5)
         assert np.ptp(plan.learning_rates) == 0
-        # "auto" takes 0.97 of it, as everywhere.
-        assert min(bound(0.9 * eta), bound(1.2 * eta)) > bound(eta)
+        assert eta <= largest
+        assert bound(0.9 * eta) > bound(eta)
+        assert bound(min(1.1 * eta, largest)) >= bound(eta)
+        # Noise decides in one case, smoothness in the other.
+        assert (eta < 0.9 * largest) == (noise > 100)
 
     def test_a_loss_that_is_not_convex_is_refused(self):
         with pytest.raises(UnprovenGuaranteeError, match=r"^loss must be convex for an average of iterates"):

@@ -101,8 +101,9 @@ def plan_noisy_gd(
     n_parameters : int
         p, the number of trained parameters; it enters the automatic learning rate only.
     learning_rate : float or "auto"
-        "auto" is D / sqrt(T (C^2 + p sigma^2)), sigma = nm C / n, which minimises the standard bound on the average's
-        excess loss for a convex loss on a ball of radius D.
+        "auto" is D / (sigma sqrt(T p)), sigma = nm C / n, but at most 1 / beta: it minimises the standard bound
+        D^2 / (2 eta T) + eta p sigma^2 / 2 on the average's excess loss, which holds up to there for a smooth convex
+        loss on a ball of radius D.
     radius : float or "auto"
         D; "auto" is 10 / rho, with which a logit can reach 10.
 
@@ -120,11 +121,11 @@ def plan_noisy_gd(
             message("loss", "convex for an average of iterates", certificate.loss, 'Use loss="margin_softmax".')
         )
     settings = check_settings(target, n_records, n_records, epochs, l2)
-    bound, _, rho = _model(None, certificate, feature_norm, settings.l2)
+    bound, beta, rho = _model(None, certificate, feature_norm, settings.l2)
     D = AUTO_LOGIT / rho if is_auto(radius) else check_real("radius", radius, low=0, open_low=True)
     noise, profile = _noise(settings)
     std = noise * bound / settings.n_records
-    automatic = D / math.sqrt(settings.epochs * (bound**2 + n_parameters * std**2))
+    automatic = min(1 / (beta or math.inf), D / (std * math.sqrt(settings.epochs * n_parameters)))
     # Nothing is barely admissible here, so that no share of it is taken.
     rates = learning_rates(automatic if is_auto(learning_rate) else learning_rate, schedule, settings, automatic)
     return _plan(settings, rates, noise, profile, bound, rho, certificate, D)
