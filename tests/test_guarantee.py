@@ -5,13 +5,22 @@ import numpy as np
 import pytest
 
 from noisycgd import Guarantee
-from noisycgd._validation import ModelFileError, NoisyCGDError
+from noisycgd._validation import ModelFileError, NoisyCGDError, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
 from noisycgd.data import RowBounds
-from noisycgd.guarantee import read_guarantee, with_assumed_public
-from noisycgd.planning import plan_noisy_cgd
-from noisycgd.statements import state_guarantee
-from noisycgd.types import CYCLIC_ORDERS, Adjacency, EpsilonDelta, LossCertificate, Order, Status, ThreatModel
+from noisycgd.guarantee import profile_of, read_guarantee, with_assumed_public
+from noisycgd.planning import LAWS, plan_noisy_cgd, plan_selection
+from noisycgd.statements import state_guarantee, state_selection
+from noisycgd.types import (
+    CYCLIC_ORDERS,
+    Adjacency,
+    EpsilonDelta,
+    GaussianMu,
+    LossCertificate,
+    Order,
+    Status,
+    ThreatModel,
+)
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
 NOT_CONVEX = LossCertificate("norm_clipped_softmax", 0.5, 0.5, False, "why it fails")
@@ -207,3 +216,109 @@ class TestReading:
     def test_last_digits_may_differ(self):
         g = stated()[1]
         assert read_guarantee({**saved(g), "epsilon": float(np.nextafter(g.epsilon, 3))}).epsilon > g.epsilon
+
+
+def selected(law="poisson", sampled=False, **changes):
+    budget = plan_selection(law=law, mean_trials=6, epsilon=3.0, delta=1e-5, sampled=sampled)
+    winner = stated(target=GaussianMu(budget.mu, 1e-5), secret=changes.pop("winner_secret", True))[1]
+    facts = {"secret": True, "n_scored": 0, "untrained": False, **changes}
+    return state_selection(winner, budget, **facts)
+
+
+class TestSelection:
+    @pytest.mark.parametrize("law", LAWS)
+    @pytest.mark.parametrize("sampled", [True, False])
+    @pytest.mark.parametrize("untrained", [True, False])
+    @pytest.mark.parametrize("n_scored", [0, 9])
+    def test_is_read_back(self, law, sampled, untrained, n_scored):
+        g = selected(law, sampled, untrained=untrained, n_scored=n_scored)
+        again = read_guarantee(saved(g))
+        assert again == g
+        assert str(again) == str(g)
+        assert profile_of(again).epsilon(1e-5) == g.epsilon <= 3.0
+
+    def test_says_what_led_to_its_epsilon(self):
+        g = selected(n_scored=9)
+        text = str(g)
+        for part in (
+            "6 on average (poisson)",
+            f"epsilon {rounded_up(g.selection.base_epsilon)}",
+            f"({rounded_up(g.epsilon)}, 1e-05)",
+            "holdout of 9 records",
+            "the best trial's model",
+            "the candidates and every other setting were chosen without them",
+        ):
+            assert part in text
+        names = [c.name for c in g.conditions][-4:]
+        assert names == ["random number of trials", "equal trials", "private scores", "the best trial alone leaves"]
+        assert [c.name for c in selected().conditions][-2] == "harmless scores"
+
+    def test_what_was_read_off_makes_it_conditional(self):
+        assert selected(inferred=("a range",)).status is Status.CONDITIONAL
+        assert selected(assumed_public=("labels",)).status is Status.PROVED
+
+    @pytest.mark.parametrize("winner_secret", [True, False])
+    def test_predictable_trials_void_it(self, winner_secret):
+        g = selected(secret=False, winner_secret=winner_secret)
+        assert g.status is Status.VOID
+        assert len(g.reasons) == 1
+
+    def test_the_untrained_one_is_marked(self):
+        assert "untrained: no trial ran" in str(selected(untrained=True))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"law": "fixed"},
+            {"mean_trials": 5.0},
+            {"mean_trials": -1.0},
+            {"base_mu": 0.1},
+            {"base_mu": "1"},
+            {"base_epsilon": 0.5},
+            {"sampled": True},
+            {"sampled": 0},
+            {"untrained": None},
+            {"n_scored": -1},
+            {"n_scored": True},
+            {"surplus": 1},
+        ],
+        ids=str,
+    )
+    def test_refuses_what_contradicts_itself(self, change):
+        values = saved(selected())
+        values["selection"] |= change
+        with pytest.raises((NoisyCGDError, KeyError, TypeError, ValueError)):
+            read_guarantee(values)
+
+    @pytest.mark.parametrize(
+        "change", [{"epsilon": 2.0}, {"mu": 0.3}, {"position_mus": [1.0], "position_weights": [1.0]}]
+    )
+    def test_refuses_other_numbers_beside_it(self, change):
+        with pytest.raises(ModelFileError):
+            read_guarantee({**saved(selected()), **change})
+
+    def test_refuses_none_in_its_place(self):
+        with pytest.raises(TypeError):
+            read_guarantee({**saved(stated()[1]), "selection": None})
+
+    def test_a_full_batch_winner_must_be_within_the_base(self):
+        values = saved(selected())
+        values |= {
+            "mechanism": "noisy gradient descent", "threat_model": "all-iterates", "order": "all", "batch_size": 50,
+        }  # fmt: skip
+        values["noise_multiplier"] = 1.000001 * 2 * math.sqrt(3) / values["selection"]["base_mu"]
+        assert read_guarantee(values)
+        values["noise_multiplier"] *= 0.999
+        with pytest.raises(ModelFileError, match="about a model within"):
+            read_guarantee(values)
+
+    def test_a_sampled_winner_needs_a_sampled_budget(self):
+        values = saved(selected()) | {"mechanism": "DP-SGD", "threat_model": "all-iterates", "order": "poisson"}
+        with pytest.raises(ModelFileError, match="a selection with sampled candidates"):
+            read_guarantee(values)
+        values = saved(selected(sampled=True)) | {
+            "mechanism": "DP-SGD", "threat_model": "all-iterates", "order": "poisson", "noise_multiplier": 50.0,
+        }  # fmt: skip
+        assert read_guarantee(values)
+        with pytest.raises(ModelFileError, match="about a model within"):
+            read_guarantee(values | {"noise_multiplier": 0.5})

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SSPRegressor,
         load_model,
     )
+    from noisycgd.tuning import PrivateSelection
     from noisycgd.types import Guarantee
 
 __version__ = "0.1.0"
@@ -30,6 +31,7 @@ _HOMES = {
     "SSPClassifier": "noisycgd.estimators",
     "SSPRegressor": "noisycgd.estimators",
     "load_model": "noisycgd.estimators",
+    "PrivateSelection": "noisycgd.tuning",
     "Guarantee": "noisycgd.types",
 }
 
@@ -38,6 +40,7 @@ __all__ = [
     "ConvexReLURegressor",
     "Guarantee",
     "LinearClassifier",
+    "PrivateSelection",
     "ReLUNetworkClassifier",
     "SSPClassifier",
     "SSPRegressor",

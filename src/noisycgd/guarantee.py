@@ -8,8 +8,9 @@ from typing import Any, NoReturn
 
 from noisycgd._validation import ModelFileError, check_integer, check_real, message
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights, composition_mu, poisson_profile
+from noisycgd.planning import SelectionPlan
 from noisycgd.ssp import RELEASES
-from noisycgd.types import CYCLIC_ORDERS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
+from noisycgd.types import CYCLIC_ORDERS, Adjacency, Guarantee, Order, PrivacyProfile, Selection, Status, ThreatModel
 
 _INFERRED = "numbers were read off the records and are published with the model; see assumed public"
 
@@ -64,6 +65,8 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
         _contradiction("proved if and only if nothing speaks against it", f"{stated.status}, {stated.reasons}")
     if stated.batch_size > stated.n_records:
         _contradiction(f"about batches of at most {stated.n_records} records", stated.batch_size)
+    if stated.selection is not None:
+        _check_selection(stated, stated.selection)
     if stated.has_positions:
         _check_positions(stated)
     elif stated.position_mus or stated.position_weights:
@@ -78,7 +81,9 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
 
 
 def profile_of(guarantee: Guarantee) -> PrivacyProfile:
-    """The whole privacy profile behind a statement, from its noise, batches and positions."""
+    """The whole privacy profile behind a statement, from its noise, batches and positions, or from its selection."""
+    if guarantee.selection is not None:
+        return _budget(guarantee, guarantee.selection).profile
     noise, n, b, epochs = guarantee.noise_multiplier, guarantee.n_records, guarantee.batch_size, guarantee.epochs
     if guarantee.order is Order.POISSON:
         return poisson_profile(n, b, noise, epochs=epochs, delta=guarantee.delta)
@@ -88,6 +93,32 @@ def profile_of(guarantee: Guarantee) -> PrivacyProfile:
     if guarantee.position_mus or guarantee.mu is None:
         return MixtureProfile(guarantee.position_mus, guarantee.position_weights)
     return GaussianProfile(guarantee.mu)
+
+
+def _budget(stated: Guarantee, selection: Selection) -> SelectionPlan:
+    return SelectionPlan(
+        selection.law, selection.mean_trials, selection.base_mu, stated.delta, sampled=selection.sampled
+    )
+
+
+def _check_selection(stated: Guarantee, selection: Selection) -> None:
+    for name in ("sampled", "untrained"):
+        if not isinstance(getattr(selection, name), bool):
+            _contradiction(f"plain about {name}", getattr(selection, name))
+    check_integer("n_scored", selection.n_scored, low=0)
+    check_real("base_mu", selection.base_mu, low=0, open_low=True)
+    budget = _budget(stated, selection)
+    if not _agree(selection.base_epsilon, budget.base_epsilon):
+        _contradiction(f"about trials of epsilon {budget.base_epsilon}", selection.base_epsilon)
+    # What can be told of the released model: its own profile is no worse than a trial's.
+    own: PrivacyProfile | None = None
+    if stated.order is Order.ALL or (stated.order is Order.POISSON and selection.sampled):
+        own = profile_of(replace(stated, selection=None))
+    elif stated.order is Order.POISSON:
+        _contradiction("of a selection with sampled candidates", selection.sampled)
+    points = [0.0, selection.base_epsilon]
+    if own is not None and any(own.delta(e) > budget.base.delta(e) * (1 + 1e-9) for e in points):
+        _contradiction(f"about a model within the {selection.base_mu}-GDP of its trials", stated.noise_multiplier)
 
 
 def _check_positions(stated: Guarantee) -> None:

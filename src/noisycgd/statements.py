@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+from noisycgd._validation import rounded_up
 from noisycgd.accounting import batch_weights
 from noisycgd.data.bounds import RowBounds
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
+from noisycgd.planning import SelectionPlan
 from noisycgd.ssp import SSPPlan
-from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Status, ThreatModel
+from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Selection, Status, ThreatModel
 
 ARITHMETIC = "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)"
 DOUBLE = (
@@ -21,10 +24,16 @@ NOISE = (
 )
 HIDDEN = "secrecy: nobody saw the samples and the noise, which the machine's memory held while it trained"
 SECRECY = "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published"
-INPUT = (
+_ROWS = (
     "input: each row was made from one record alone (no scaler, imputer or selection fitted on these records), a "
-    "record's place among the rows does not depend on its values, and every setting was chosen without them"
+    "record's place among the rows does not depend on its values, and "
 )
+INPUT = _ROWS + "every setting was chosen without them"
+_TUNED_INPUT = _ROWS + "the candidates and every other setting were chosen without them"
+_UNOBSERVED = (
+    "selection: nobody saw how many trials ran, how long they took, or any model or score but the released one"
+)
+_DECLARED = "the scoring data were declared public"
 
 
 def state_guarantee(
@@ -206,6 +215,88 @@ def state_ssp(
         **with_secrecy(facts, secret),
     )
     return with_assumed_public(guarantee, assumed_public, inferred)
+
+
+def state_selection(
+    winner: Guarantee,
+    plan: SelectionPlan,
+    *,
+    secret: bool,
+    n_scored: int,
+    untrained: bool,
+    assumed_public: tuple[str, ...] = (),
+    inferred: tuple[str, ...] = (),
+) -> Guarantee:
+    """Build the guarantee of the best of several trials from that of the trial which is released.
+
+    Parameters
+    ----------
+    winner : Guarantee
+        Of the released trial, as if it had been the only one.
+    plan : SelectionPlan
+        The budget that every candidate met.
+    secret : bool
+        False if randomness was predictable (tests).
+    n_scored : int
+        Private records held out to score trials; 0 if the scoring data are public.
+    untrained : bool
+        Whether no trial ran.
+    assumed_public, inferred : tuple of str
+        As in `state_guarantee`: read off all records, before any trial.
+    """
+    selection = Selection(
+        law=plan.law,
+        mean_trials=plan.mean_trials,
+        base_mu=plan.mu,
+        base_epsilon=plan.base_epsilon,
+        sampled=plan.sampled,
+        n_scored=n_scored,
+        untrained=untrained,
+    )
+    conditions = (
+        Condition(
+            "random number of trials",
+            f"{plan.law} with mean {plan.mean_trials:g}, whatever the records and the scores",
+            f"drawn from {generator(secret)}, never stored or shown",
+        ),
+        Condition(
+            "equal trials",
+            f"every candidate meets the base guarantee ({selection.trial})",
+            "noise calibrated for each, and all conditions checked, before the first trial ran",
+        ),
+        _score_condition(plan, n_scored),
+        Condition("the best trial alone leaves", "no other model and no score is published", "only the best is kept"),
+    )
+    stated = replace(
+        winner,
+        epsilon=plan.epsilon,
+        delta=plan.delta,
+        mu=None,
+        conditions=(*winner.conditions, *conditions),
+        assumptions=(*(_TUNED_INPUT if a == INPUT else a for a in winner.assumptions), _UNOBSERVED),
+        assumed_public=(*winner.assumed_public, *(() if n_scored else (_DECLARED,))),
+        position_mus=(),
+        position_weights=(),
+        selection=selection,
+    )
+    if winner.status is not Status.VOID:
+        stated = replace(stated, **with_secrecy({"status": stated.status, "reasons": stated.reasons}, secret))
+    return with_assumed_public(stated, assumed_public, inferred)
+
+
+def _score_condition(plan: SelectionPlan, n_scored: int) -> Condition:
+    if not n_scored:
+        return Condition("harmless scores", "a score reads no private record but through its model", "public data")
+    return Condition(
+        "private scores",
+        f"a score is {rounded_up(plan.mu)}-GDP in the {n_scored} held-out records, none of which is trained on",
+        f"accuracy with Gaussian noise of standard deviation {score_std(plan.mu, n_scored):.6g}, fresh in every trial",
+    )
+
+
+def score_std(mu: float, n_scored: int) -> float:
+    """Noise that makes an accuracy on n records mu-GDP: replacing one record moves it by at most 1/n."""
+    return 1.0 / (n_scored * mu) * (1.0 + 2.0**-40)
 
 
 def _bounded_gradients(bound: float, bounds: RowBounds, how: str) -> Condition:

@@ -296,6 +296,55 @@ ORDERS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Selection:
+    """How a released model was chosen: the best of a random number of private trials (THEORY section 4).
+
+    Attributes
+    ----------
+    law : str
+        Law of the number of trials, "poisson" or "geometric".
+    mean_trials : float
+        Its mean.
+    base_mu : float
+        Every trial, its score included, is mu-GDP; if `sampled`, no worse than that where the bound looks.
+    base_epsilon : float
+        Epsilon of one trial at the guarantee's delta.
+    sampled : bool
+        Whether a candidate may be trained on Poisson batches, which no Gaussian bounds as a whole.
+    n_scored : int
+        Private records that were held out to score trials; 0 if the score was computed on public data.
+    untrained : bool
+        No trial ran: the model is a public start point.
+    """
+
+    law: str
+    mean_trials: float
+    base_mu: float
+    base_epsilon: float
+    sampled: bool
+    n_scored: int
+    untrained: bool
+
+    @property
+    def scored_on(self) -> str:
+        """What told trials apart, in words."""
+        return f"a private holdout of {self.n_scored} records, by noised accuracy" if self.n_scored else "public data"
+
+    @property
+    def released(self) -> str:
+        """What left the selection, in words."""
+        return (
+            "untrained: no trial ran, the model is a public start point" if self.untrained else "the best trial's model"
+        )
+
+    @property
+    def trial(self) -> str:
+        """The guarantee of one trial, in words."""
+        worse = ", or no worse where the bound looks" * self.sampled
+        return f"epsilon {rounded_up(self.base_epsilon)}; {rounded_up(self.base_mu)}-GDP{worse}, score included"
+
+
+@dataclass(frozen=True, slots=True)
 class Guarantee:
     """What a released model promises, to whom, and how each condition was made true."""
 
@@ -318,15 +367,26 @@ class Guarantee:
     reasons: tuple[str, ...] = ()
     position_mus: tuple[float, ...] = field(default=(), repr=False)
     position_weights: tuple[float, ...] = field(default=(), repr=False)
+    selection: Selection | None = None
 
     @property
     def has_positions(self) -> bool:
-        """Whether privacy depends on a record's place among the batches."""
-        return self.order in CYCLIC_ORDERS
+        """Whether privacy depends on a record's place among the batches; a selection counts its worst place."""
+        return self.order in CYCLIC_ORDERS and self.selection is None
+
+    @property
+    def accounting(self) -> str:
+        """How the numbers were put together, in words."""
+        if self.selection is None:
+            return ORDERS[self.order]
+        return f"best of a random number of trials, {self.selection.mean_trials:g} on average ({self.selection.law})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` reads them back."""
-        return asdict(self)
+        values = asdict(self)
+        if self.selection is None:
+            del values["selection"]
+        return values
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
@@ -344,6 +404,8 @@ class Guarantee:
             fields[name] = tuple(str(v) for v in fields[name])
         for name in ("position_mus", "position_weights"):
             fields[name] = tuple(float(v) for v in fields[name])
+        if "selection" in fields:
+            fields["selection"] = Selection(**fields["selection"])
         return cls(**fields)
 
     def __str__(self) -> str:
@@ -357,13 +419,19 @@ class Guarantee:
         if self.order is Order.ALL:
             passes = "one pass over all records" if self.epochs == 1 else f"{self.epochs} steps over all records"
         mu = "" if self.mu is None else f"; {rounded_up(self.mu)}-GDP" + " at the worst position" * self.has_positions
+        public = str(self.n_records)
+        if self.selection is not None and self.selection.n_scored:
+            public += f" to train on, {self.selection.n_scored} to score"
         lines = [
             f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy — {head}",
-            f"  adjacency      {self.adjacency}: the number of records ({self.n_records}) is public",
+            f"  adjacency      {self.adjacency}: the number of records ({public}) is public",
             f"  threat model   {self.threat_model}: {THREATS[self.threat_model]}",
             f"  mechanism      {self.mechanism}, {passes}, noise multiplier {self.noise_multiplier:.6g}",
-            f"  accounting     {ORDERS[self.order]}{mu}",
+            f"  accounting     {self.accounting}{mu}",
         ]
+        if self.selection is not None:
+            lines += [f"  one trial      {self.selection.trial}", f"  scored on      {self.selection.scored_on}"]
+            lines += [f"  released       {self.selection.released}"]
         lines += [f"  why not proved {reason}" for reason in self.reasons]
         lines.append("  conditions")
         lines += [f"    - {c.name}: {c.requirement} — {c.enforced}" for c in self.conditions]

@@ -18,13 +18,13 @@ def test_help_lists_every_command_and_loads_nothing_heavy() -> None:
         "assert not heavy, heavy\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    for command in ("fit", "predict", "evaluate", "account", "calibrate", "info", "schema"):
+    for command in ("fit", "predict", "evaluate", "account", "calibrate", "info", "schema", "tune"):
         assert f"\n  {command} " in done.stdout
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [["fit"], ["account", "noisycgd"], ["calibrate", "noisycgd"], ["schema", "draft"], ["predict"], ["info"]],
+    [["fit"], ["account", "noisycgd"], ["calibrate", "noisycgd"], ["schema", "draft"], ["predict"], ["info"], ["tune"]],
 )
 def test_each_command_has_help(noisycgd, arguments) -> None:
     assert noisycgd(*arguments, "--help").code == 0

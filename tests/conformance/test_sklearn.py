@@ -18,6 +18,7 @@ from noisycgd import (
     SSPClassifier,
     SSPRegressor,
 )
+from noisycgd.estimators import _search
 from noisycgd.training import predictable_randomness
 
 SMALL = {"epochs": 2}
@@ -124,9 +125,12 @@ class TestTools:
         assert pipe.predict(X).shape == y.shape
         assert np.isfinite(pipe.score(X, y))
 
-    def test_grid_search(self, estimator):
+    def test_grid_search(self, estimator, monkeypatch):
+        monkeypatch.setattr(_search, "_warned", False)
         X, y = two_clusters()
-        search = GridSearchCV(clone(estimator), {"epsilon": [1e5, 1e6]}, cv=2).fit(X, y)
+        search = GridSearchCV(clone(estimator), {"epsilon": [1e5, 1e6]}, cv=2)
+        with pytest.warns(UserWarning, match="PrivateSelection"):
+            search.fit(X, y)
         assert search.best_estimator_.guarantee_.epsilon == pytest.approx(search.best_params_["epsilon"], rel=1e-6)
 
     def test_cross_validation_learns_when_the_budget_is_vast(self, estimator):

@@ -105,3 +105,12 @@ def test_divergence_is_an_error():
     with pytest.raises(NoisyCGDError, match="diverged") as caught:
         make(learning_rate=1e38, epochs=20).fit(X, Y)
     assert "Lower learning_rate" in str(caught.value)
+
+
+def test_the_automatic_rate_follows_from_the_plan_alone():
+    one, two = make().fit(X, Y), make().fit(10 * X[::-1], Y)
+    np.testing.assert_array_equal(one.plan_.learning_rates, two.plan_.learning_rates)
+    plan = one.plan_
+    assert plan.noise_std * np.sqrt((plan.learning_rates**2).sum()) == pytest.approx(0.2)
+    # With hardly any noise the rate is bounded instead.
+    assert make(epsilon=1e4).fit(X, Y).plan_.learning_rates.max() == 4.0

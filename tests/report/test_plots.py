@@ -21,8 +21,9 @@ from noisycgd.accounting import (
     constant_multipliers,
     hidden_state_profile,
 )
+from noisycgd.planning import plan_selection
 from noisycgd.report import guarantee_figure, guarantee_png
-from noisycgd.types import Adjacency, EpsilonDelta, Guarantee, Order, Status, ThreatModel
+from noisycgd.types import Adjacency, EpsilonDelta, Guarantee, Order, Selection, Status, ThreatModel
 
 
 def make(epsilon=1.33, delta=1e-5, epochs=400, batches=60, order=Order.PERMUTED, **changes) -> Guarantee:
@@ -246,6 +247,31 @@ def test_void_is_drawn_as_no_privacy(changes):
     assert not any(str(line.get_label()).startswith(("stated", "if every")) for line in left.lines)
     assert right.lines[0].get_ydata()[0] == 1.0
     assert np.all(right.lines[0].get_ydata()[1:] == 0.0)
+
+
+class TestSelection:
+    @pytest.fixture(params=[False, True], ids=["gaussian", "sampled"])
+    def selected(self, request):
+        budget = plan_selection(mean_trials=20, epsilon=3.0, delta=1e-5, sampled=request.param)
+        chosen = Selection("poisson", 20.0, budget.mu, budget.base_epsilon, request.param, 50, False)
+        changes = {"epsilon": budget.epsilon, "mu": None, "position_mus": (), "position_weights": ()}
+        guarantee = dataclasses.replace(CASES["usual"], selection=chosen, **changes)
+        return budget, guarantee, guarantee_figure(guarantee)
+
+    def test_its_own_profile_is_drawn_without_comparison(self, selected):
+        budget, _, figure = selected
+        x, y = curve(figure.axes[0], "released")
+        np.testing.assert_allclose(y, budget.profile.delta(x), rtol=1e-9)
+        assert curve(figure.axes[0], "stated")[0] == pytest.approx([3.0])
+        assert not any(str(line.get_label()).startswith("if every") for line in figure.axes[0].lines)
+
+    def test_the_title_says_so_and_fits(self, selected):
+        figure = selected[2]
+        figure.canvas.draw()
+        assert "best of a random number of trials, 20 on average (poisson)" in figure.texts[1].get_text()
+        for text in figure.texts:
+            box = text.get_tightbbox()
+            assert figure.bbox.x0 <= box.x0 < box.x1 <= figure.bbox.x1
 
 
 class TestPNG:

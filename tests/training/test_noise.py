@@ -186,3 +186,26 @@ def test_fine_noise_is_drawn_in_float64_where_there_is_one():
         fine = standard_normal(key, (3,), fine=True)
         assert fine.dtype == jnp.float64
         np.testing.assert_array_equal(fine, jax.random.normal(key, (3,), jnp.float64))
+
+
+class TestParts:
+    def test_of_the_system_are_the_system(self):
+        source = system_randomness()
+        assert source.spawn(3) is source
+        assert source.generator().random() != source.generator().random()
+
+    def test_of_a_predictable_source_do_not_depend_on_what_was_drawn(self):
+        with predictable_randomness(7):
+            one, two = system_randomness(), system_randomness()
+        one.key()
+        one.permutation(5)
+        assert words(one.spawn(2).key()) == words(two.spawn(2).key())
+        assert words(one.spawn(2).spawn(0).key()) == words(two.spawn(2).spawn(0).key())
+        assert not one.spawn(0).secret
+
+    def test_differ_from_each_other(self):
+        with predictable_randomness(7):
+            source = system_randomness()
+        parts = [source, *(source.spawn(i) for i in range(3)), source.spawn(0).spawn(0), source.spawn(0).spawn(1)]
+        assert len({words(part.key()) for part in parts}) == len(parts)
+        assert len({part.generator().random() for part in parts}) == len(parts)

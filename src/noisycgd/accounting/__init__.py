@@ -20,6 +20,7 @@ from noisycgd.accounting.hidden_state import (
 )
 from noisycgd.accounting.pld import PLDProfile, compose, compose_shared_permutation
 from noisycgd.accounting.poisson import calibrate_poisson, poisson_profile
+from noisycgd.accounting.pool import EnvelopeProfile, MaxProfile
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
 from noisycgd.accounting.risk import (
     RiskSummary,
@@ -41,7 +42,9 @@ from noisycgd.types import PrivacyProfile
 
 __all__ = [
     "ConvertedProfile",
+    "EnvelopeProfile",
     "GaussianProfile",
+    "MaxProfile",
     "MixtureProfile",
     "NegativeBinomialTrials",
     "PLDProfile",

@@ -13,7 +13,7 @@ import typer
 
 from noisycgd import __version__
 from noisycgd._validation import NoisyCGDError
-from noisycgd.cli import accounting, comparison, models, schemas
+from noisycgd.cli import accounting, comparison, models, schemas, tuning
 
 INTERRUPTED = 130
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 models.add_to(app)
+app.command()(tuning.tune)
 app.add_typer(accounting.account, name="account")
 app.add_typer(accounting.calibrate, name="calibrate")
 app.add_typer(comparison.compare, name="compare")

@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, check_integer, message, refuse
 from noisycgd.data import RowBounds
 from noisycgd.data.sources import to_matrix, to_vector
+from noisycgd.estimators._search import warn_of_search
 from noisycgd.statements import state_guarantee
 from noisycgd.training import Randomness, system_randomness
 from noisycgd.types import EpsilonDelta, GaussianMu, Guarantee, NoiseMultiplier, Target
@@ -36,15 +37,23 @@ class Encoded(NamedTuple):
     inferred: tuple[str, ...] = ()
 
 
-class Records(NamedTuple):
-    """What a fit may read: raw rows, encoded targets, and the public map that bounds a row."""
+class Shape(NamedTuple):
+    """What is public about the records of a fit, and the public map that bounds a row."""
 
-    rows: NDArray[Any]
-    targets: NDArray[Any]
+    n_records: int
+    n_columns: int
     n_outputs: int
     bounds: RowBounds
     seed: Seed
     """Seeds what is public: hyperplanes, random features, start weights."""
+
+
+class Records(NamedTuple):
+    """What a fit may read: raw rows, encoded targets, and their shape."""
+
+    rows: NDArray[Any]
+    targets: NDArray[Any]
+    shape: Shape
 
 
 @dataclass(eq=False, repr=False)
@@ -69,8 +78,12 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         """Targets for the loss, q, fitted attributes, what is assumed public, and which numbers were inferred."""
 
     @abc.abstractmethod
-    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
-        """Fitted attributes, among them `plan_`."""
+    def _plan_for(self, shape: Shape) -> Any:
+        """The plan of a fit on records of that shape: all that is checked before a record is read."""
+
+    @abc.abstractmethod
+    def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
+        """Fitted attributes, among them `plan_`; without randomness the public start point, untrained."""
 
     @abc.abstractmethod
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
@@ -116,9 +129,13 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         ValueError
             If the data cannot be used; the estimator is then left unfitted.
         """
+        warn_of_search()
+        return self._fit(X, y, system_randomness())
+
+    def _fit(self, X: Any, y: Any, randomness: Randomness | None) -> Self:
         self._unfit()
         try:
-            for name, value in self._trained(X, y).items():
+            for name, value in self._trained(X, y, randomness).items():
                 setattr(self, name, value)
         except BaseException:
             self._unfit()
@@ -128,25 +145,35 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
     def _flags(self) -> tuple[str, ...]:
         return ("center_rows", "verbose")
 
-    def _trained(self, X: Any, y: Any) -> dict[str, Any]:
+    def _shape(self, n_records: int, n_columns: int, n_outputs: int) -> Shape:
+        """Check the parameters that say how a row becomes bounded, and what seeds the public draws."""
         for name in self._flags():
             _check_flag(name, getattr(self, name))
         seed = self.random_state
         if seed is not None and not isinstance(seed, np.random.RandomState):
             seed = check_integer("random_state", seed, low=0, high=2**32 - 1, way_out="None draws new hyperplanes.")
+        bounds = RowBounds.create(
+            self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, n_columns
+        )
+        return Shape(n_records, n_columns, n_outputs, bounds, seed)
+
+    def _read(self, X: Any, y: Any) -> tuple[NDArray[Any], Any]:
+        """Check the data and return plain rows and targets; sets `n_features_in_` and `feature_names_in_`."""
         rows, y = validate_data(
             self, to_matrix(X)[0], to_vector(y), dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True
         )
+        return rows, y
+
+    def _trained(self, X: Any, y: Any, randomness: Randomness | None) -> dict[str, Any]:
+        rows, y = self._read(X, y)
         encoded = self._encode_target(y)
-        bounds = RowBounds.create(
-            self.row_norm, self.row_bounding, self.center_rows, self.bias, self.column_bounds, rows.shape[1]
-        )
-        randomness = system_randomness()
-        fitted = self._train(Records(rows, encoded.targets, encoded.n_outputs, bounds, seed), randomness)
-        guarantee = self._statement(fitted["plan_"], bounds, randomness.secret, encoded)
+        shape = self._shape(len(rows), rows.shape[1], encoded.n_outputs)
+        fitted = self._train(Records(rows, encoded.targets, shape), randomness)
+        secret = randomness is None or randomness.secret
+        guarantee = self._statement(fitted["plan_"], shape.bounds, secret, encoded)
         return {
             **encoded.attributes,
-            "bounds_": bounds,
+            "bounds_": shape.bounds,
             **fitted,
             "guarantee_": guarantee,
             "fitted_parameters_": self.get_params(deep=False),

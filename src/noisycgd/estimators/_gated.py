@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +15,7 @@ from noisycgd._validation import ModelFileError, check_choice, check_integer, ch
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.batches import FixedBatches
-from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, check_finite, checked_tensor
+from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
 from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features
 from noisycgd.losses import Loss
@@ -26,6 +26,18 @@ from noisycgd.training.models import GatedLinearModel, GatedRecords
 from noisycgd.types import CYCLIC_ORDERS, LossCertificate, Order, Plan, PoissonPlan
 
 METHODS = ("noisycgd", "dpsgd", "noisy-gd")
+
+
+class Design(NamedTuple):
+    """The public part of a model: what is fixed before its plan."""
+
+    mapped: RowFeatures | None
+    rows: RowBounds | MappedRows
+    features: GatedFeatures
+    rho: float
+    clip: float
+    certificate: LossCertificate
+    n_contrasts: int
 
 
 @dataclass(eq=False, repr=False)
@@ -66,19 +78,38 @@ class GatedLinearEstimator(PrivateEstimator):
     def _flags(self) -> tuple[str, ...]:
         return (*super()._flags(), "allow_unproven")
 
-    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
-        n, d = records.rows.shape
-        q, bounds = records.n_outputs, records.bounds
-        mapped = self._row_features(bounds.width(d), bounds.row_norm, records.seed)
+    def _plan_for(self, shape: Shape) -> Plan | PoissonPlan:
+        return self._plan(self._design(shape), shape)
+
+    def _rate_cap(self, shape: Shape) -> float:
+        """2 / (beta + l2), up to which a step contracts by 1 - eta l2."""
+        design = self._design(shape)
+        l2 = check_real("l2", self.l2, low=0)
+        return 2 / (design.rho**2 * design.certificate.smoothness + 2 * l2)
+
+    def _design(self, shape: Shape) -> Design:
+        bounds = shape.bounds
+        mapped = self._row_features(bounds.width(shape.n_columns), bounds.row_norm, shape.seed)
         rows = bounds if mapped is None else mapped.after(bounds)
         kind, P = self._gates()
-        width = rows.width(d)
-        features = make_gates(kind, width, P, records.seed)
+        features = make_gates(kind, rows.width(shape.n_columns), P, shape.seed)
         rho = features.feature_norm(rows.row_norm)
         clip = self._clip(rho)
-        first = self._make_loss(clip, None)
-        plan = self._plan(first.certificate(q), rho, n, width * features.n_gates * len(contrast_basis(first, q)))
-        loss = self._make_loss(clip, plan.logit_noise)
+        loss = self._make_loss(clip, None)
+        q = shape.n_outputs
+        return Design(mapped, rows, features, rho, clip, loss.certificate(q), len(contrast_basis(loss, q)))
+
+    def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
+        n, d = records.rows.shape
+        q = records.shape.n_outputs
+        design = self._design(records.shape)
+        mapped, rows, features = design.mapped, design.rows, design.features
+        plan = self._plan(design, records.shape)
+        fitted = {"features_": features, "row_features_": mapped, "plan_": plan}
+        if randomness is None:
+            start = np.zeros((rows.width(d), features.n_gates * q), np.float32)
+            return {"weights_": start, **fitted, "permutation_": None}
+        loss = self._make_loss(design.clip, plan.logit_noise)
         permuted = isinstance(plan, Plan) and plan.order is Order.PERMUTED
         order = randomness.permutation(n) if permuted else None
         batches = make_batches(
@@ -90,21 +121,16 @@ class GatedLinearEstimator(PrivateEstimator):
             else:
                 weights = _train_sampled(batches, features.levels, loss, plan, q, randomness, on_epoch)
         check_finite(weights)
-        return {
-            "weights_": weights,
-            "features_": features,
-            "row_features_": mapped,
-            "plan_": plan,
-            "permutation_": order,
-        }
+        return {"weights_": weights, **fitted, "permutation_": order}
 
-    def _plan(self, certificate: LossCertificate, rho: float, n: int, n_parameters: int) -> Plan | PoissonPlan:
+    def _plan(self, design: Design, shape: Shape) -> Plan | PoissonPlan:
+        n = shape.n_records
         method = check_choice("method", self.method, METHODS)
         check_choice("batch_order", self.batch_order, [o.value for o in CYCLIC_ORDERS])
         automatic = "constant" if method == "noisy-gd" else "linear"
         shared: dict[str, Any] = {
-            "certificate": certificate,
-            "feature_norm": rho,
+            "certificate": design.certificate,
+            "feature_norm": design.rho,
             "n_records": n,
             "target": self._target(),
             "epochs": self.epochs,
@@ -125,6 +151,8 @@ class GatedLinearEstimator(PrivateEstimator):
             return plan_dp_sgd(**shared, batch_size=self.batch_size)
         if self.batch_size not in ("auto", n):
             refuse("batch_size", f'"auto" for method="{method}"', self.batch_size, "Every step reads every record.")
+        width = design.rows.width(shape.n_columns)
+        n_parameters = width * design.features.n_gates * design.n_contrasts
         return plan_noisy_gd(**shared, n_parameters=n_parameters, radius=self.radius)
 
     def _clip(self, rho: float) -> float:
@@ -175,7 +203,9 @@ class GatedLinearEstimator(PrivateEstimator):
 
     def _restored_permutation(self, tensors: Mapping[str, NDArray[Any]]) -> NDArray[Any] | None:
         permutation = tensors.get("permutation")
-        if (permutation is None) != (self.guarantee_.order is not Order.PERMUTED):
+        selection = self.guarantee_.selection
+        ordered = self.guarantee_.order is Order.PERMUTED and not (selection is not None and selection.untrained)
+        if (permutation is None) == ordered:
             raise ModelFileError(f"permutation must be there if and only if it is accounted for. {RESTORE}")
         if permutation is not None:
             n = self.guarantee_.n_records

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real
-from noisycgd.estimators._base import RESTORE, Records, Seed, check_finite, checked_tensor
+from noisycgd.estimators._base import RESTORE, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
 from noisycgd.planning import is_auto, plan_dp_sgd
 from noisycgd.report.progress import epoch_progress
+from noisycgd.steps import noise_gain
 from noisycgd.training import Randomness, train_poisson
 from noisycgd.training.network import (
     NetworkParameters,
@@ -23,9 +24,11 @@ from noisycgd.training.network import (
     network_logits,
     start_network,
 )
+from noisycgd.types import PoissonPlan
 
-# `learning_rate="auto"` times the row norm, since hidden units grow with the rows; docs/methods.md tells its source.
-AUTO_RATE = 4.0
+# `learning_rate="auto"` gives the released weights noise of this standard deviation (at rows of norm 5), and stays
+# below the second number; docs/methods.md tells where they come from.
+AUTO_NOISE, LARGEST_AUTO_RATE = 0.2, 4.0
 
 
 @documented
@@ -49,7 +52,8 @@ class ReLUNetworkClassifier(PrivateClassifier):
     batch_size : int or "auto", default "auto"
         Expected records per batch; "auto" follows from the number of records alone.
     learning_rate : float or "auto", default "auto"
-        Peak learning rate, for a sum of gradients over the expected batch size; "auto" is 4 / row_norm.
+        Peak learning rate, for a sum of gradients over the expected batch size; "auto" follows from the plan alone: it
+        gives the released weights noise of standard deviation 0.2, and is at most 4.
     schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array, default "linear"
         Course of the learning rate, or factors in (0, 1] per step or per epoch.
     l2 : float, default 0.0
@@ -73,26 +77,34 @@ class ReLUNetworkClassifier(PrivateClassifier):
     epochs: int = 200
     batch_size: int | str = "auto"
     learning_rate: float | str = "auto"
+    row_norm: float = 5.0
     schedule: str | ArrayLike = "linear"
     l2: float = 0.0
 
-    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
+    def _plan_for(self, shape: Shape) -> PoissonPlan:
         way_out = "A network's loss is not convex: no hidden-state guarantee is proved."
         check_choice("method", self.method, ("dpsgd",), way_out)
-        W = check_integer("width", self.width)
+        check_integer("width", self.width)
+        automatic = is_auto(self.learning_rate)
         plan = plan_dp_sgd(
-            n_records=len(records.rows),
+            n_records=shape.n_records,
             target=self._target(),
             epochs=self.epochs,
             clipping_norm=check_real("clipping_norm", self.clipping_norm, low=0, open_low=True),
             batch_size=self.batch_size,
-            learning_rate=AUTO_RATE / records.bounds.row_norm if is_auto(self.learning_rate) else self.learning_rate,
+            learning_rate=1.0 if automatic else self.learning_rate,
             schedule=self.schedule,
             l2=self.l2,
         )
-        bounds = records.bounds
-        rows = np.concatenate([bounded for _, bounded in bounds.chunks(records.rows)])
-        start = start_network(rows.shape[1], W, records.n_outputs, _start_seed(records.seed))
+        return _with_automatic_rate(plan) if automatic else plan
+
+    def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
+        plan, shape = self._plan_for(records.shape), records.shape
+        width = shape.bounds.width(shape.n_columns)
+        start = start_network(width, self.width, shape.n_outputs, _start_seed(shape.seed))
+        if randomness is None:
+            return {"parameters_": start, "plan_": plan}
+        rows = np.concatenate([bounded for _, bounded in shape.bounds.chunks(records.rows)])
         with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch:
             parameters = train_poisson(
                 NetworkRecords(rows, records.targets),
@@ -127,6 +139,12 @@ class ReLUNetworkClassifier(PrivateClassifier):
         self.parameters_ = NetworkParameters(
             **{name: checked_tensor(tensors, name, shape, np.float32) for name, shape in shapes.items()}
         )
+
+
+def _with_automatic_rate(plan: PoissonPlan) -> PoissonPlan:
+    """Scale learning rates of peak 1 until the noise of the last iterate is as large as is good for a network."""
+    noise = plan.noise_std * noise_gain(plan.learning_rates, np.ones(plan.steps))
+    return replace(plan, learning_rates=plan.learning_rates * min(AUTO_NOISE / noise, LARGEST_AUTO_RATE))
 
 
 def _start_seed(seed: Seed) -> int:

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from noisycgd._validation import check_choice
 from noisycgd.data import RowBounds
-from noisycgd.estimators._base import Encoded, PrivateEstimator, Records, check_finite, checked_tensor
+from noisycgd.estimators._base import Encoded, PrivateEstimator, Records, Shape, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._gated import draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier, PrivateRegressor
 from noisycgd.features.gates import FLOAT32_SLACK
-from noisycgd.features.random import MappedRows, read_row_features
+from noisycgd.features.random import MappedRows, RowFeatures, read_row_features
 from noisycgd.ssp import SSPPlan, Statistics, plan_ssp, solve_ssp
 from noisycgd.statements import state_ssp
 from noisycgd.training import Randomness
@@ -39,35 +39,45 @@ class SSPEstimator(PrivateEstimator):
 
     _classification: ClassVar[bool]
 
-    def _train(self, records: Records, randomness: Randomness) -> dict[str, Any]:
-        n, d = records.rows.shape
-        bounds, q = records.bounds, records.n_outputs
+    def _plan_for(self, shape: Shape) -> SSPPlan:
+        seen = self._features(shape)[1]
+        return self._plan(shape, seen, _norm_bound(seen))
+
+    def _features(self, shape: Shape) -> tuple[RowFeatures | None, RowBounds | MappedRows]:
+        bounds = shape.bounds
         kind = check_choice("features", self.features, FEATURES)
+        if kind == "identity":
+            return None, bounds
+        width, R = bounds.width(shape.n_columns), bounds.row_norm
+        mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, R, shape.seed)
+        return mapped, mapped.after(bounds)
+
+    def _plan(self, shape: Shape, seen: RowBounds | MappedRows, feature_norm: float) -> SSPPlan:
         check_choice("clip", self.clip, ("public", "data"))
-        width, R = bounds.width(d), bounds.row_norm
-        mapped = (
-            None
-            if kind == "identity"
-            else draw_row_features(kind, width, self.n_components, self.bandwidth, R, records.seed)
+        return plan_ssp(
+            n_records=shape.n_records,
+            feature_norm=feature_norm,
+            target_norm=1.0,
+            target=self._target(),
+            n_features=seen.width(shape.n_columns),
+            n_outputs=shape.n_outputs,
+            classification=self._classification,
+            rho=self.rho,
+            ridge=self.ridge,
         )
-        seen = bounds if mapped is None else mapped.after(bounds)
-        public: dict[str, Any] = {
-            "n_records": n,
-            "target_norm": 1.0,
-            "target": self._target(),
-            "n_features": seen.width(d),
-            "n_outputs": q,
-            "classification": self._classification,
-            "rho": self.rho,
-            "ridge": self.ridge,
-        }
+
+    def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
+        shape = records.shape
+        mapped, seen = self._features(shape)
         # Before any record is read: a bad parameter costs no pass.
-        plan = plan_ssp(feature_norm=_norm_bound(seen), **public)
-        statistics = Statistics(seen.width(d), q, self._classification)
+        plan = self._plan(shape, seen, _norm_bound(seen))
+        if randomness is None:
+            return {"weights_": np.zeros((plan.n_features, plan.n_outputs)), "row_features_": mapped, "plan_": plan}
+        statistics = Statistics(plan.n_features, plan.n_outputs, self._classification)
         for part, rows in seen.chunks(records.rows):
             statistics.add(rows, records.targets[part])
         if self.clip == "data":
-            plan = plan_ssp(feature_norm=statistics.largest_row_norm or 1.0, **public)
+            plan = self._plan(shape, seen, statistics.largest_row_norm or 1.0)
         weights = solve_ssp(statistics, plan, randomness)
         check_finite(weights)
         return {"weights_": weights, "row_features_": mapped, "plan_": plan}

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from noisycgd.accounting import GaussianProfile, MixtureProfile, composition_mu
 from noisycgd.guarantee import profile_of
-from noisycgd.types import ORDERS, THREATS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
+from noisycgd.types import THREATS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +128,7 @@ def _facts(guarantee: Guarantee) -> str:
     return (
         f"{_STATUS[guarantee.status]} Neighbouring data differ by {_ADJACENCY[guarantee.adjacency]} of "
         f"{guarantee.n_records:,} records.\n"
-        f"{threat[0].upper()}{threat[1:]}. Accounting: {ORDERS[guarantee.order]}."
+        f"{threat[0].upper()}{threat[1:]}. Accounting: {guarantee.accounting}."
     )
 
 
@@ -136,7 +136,7 @@ def _released_profile(guarantee: Guarantee) -> PrivacyProfile | None:
     """Profile of the released model, None if nothing is promised."""
     if guarantee.status is Status.VOID or (guarantee.mu is not None and not math.isfinite(guarantee.mu)):
         return None
-    if guarantee.order is not Order.PERMUTED or not guarantee.position_mus:
+    if guarantee.order is not Order.PERMUTED or guarantee.selection is not None or not guarantee.position_mus:
         return profile_of(guarantee)
     mus, weights = np.array(guarantee.position_mus), np.array(guarantee.position_weights)
     if mus.size > _COMPONENTS:
@@ -151,7 +151,8 @@ def _released_profile(guarantee: Guarantee) -> PrivacyProfile | None:
 def _published_profile(guarantee: Guarantee) -> PrivacyProfile | None:
     """Profile if every step were published, None where that is no comparison."""
     hidden = guarantee.threat_model is ThreatModel.FINAL_MODEL and guarantee.status is not Status.VOID
-    if not hidden or guarantee.noise_multiplier <= 0:
+    # The steps of the best trial alone are no comparison to a selection.
+    if not hidden or guarantee.noise_multiplier <= 0 or guarantee.selection is not None:
         return None
     mu = composition_mu(guarantee.epochs, guarantee.noise_multiplier)
     return GaussianProfile(mu) if math.isfinite(mu) else None

@@ -2,9 +2,9 @@
 
 `standard_normal` turns a key into noise.
 
-Two streams leave this file: the permutation behind the batches (which may be published) and the keys of the noise
-(which are never stored). `predictable_randomness` exists for tests alone; a model trained under it has no privacy,
-and its guarantee says so.
+Three streams leave this file: the permutation behind the batches (which may be published), the keys of the noise, and
+generators for other secret choices, such as the number of trials (the last two are never stored).
+`predictable_randomness` exists for tests alone; a model trained under it has no privacy, and its guarantee says so.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ class Randomness(Protocol):
     def key(self) -> jax.Array:
         """A noise key that was never handed out before."""
 
+    def generator(self) -> np.random.Generator:
+        """A generator of its own, for secret choices that are no noise: how many trials, and which candidates."""
+
+    def spawn(self, index: int) -> Randomness:
+        """A source of its own for part `index` of the work, so that parts may run in any order."""
+
 
 class _SystemRandomness:
     secret = True
@@ -50,18 +56,33 @@ class _SystemRandomness:
     def key(self) -> jax.Array:
         return _key(np.frombuffer(os.urandom(8), np.uint32))
 
+    def generator(self) -> np.random.Generator:
+        return np.random.default_rng(int.from_bytes(os.urandom(32)))
+
+    def spawn(self, index: int) -> Randomness:
+        # Every draw is fresh, whoever asks for it.
+        return self
+
 
 class _PredictableRandomness:
     secret = False
 
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
+    def __init__(self, seed: int, *parts: int) -> None:
+        self._path = (seed, *parts)
+        self._generator = np.random.default_rng(self._path if parts else seed)
 
     def permutation(self, n_records: int) -> NDArray[np.int64]:
         return self._generator.permutation(n_records)
 
     def key(self) -> jax.Array:
         return _key(self._generator.integers(0, 2**32, size=2, dtype=np.uint32))
+
+    def generator(self) -> np.random.Generator:
+        return np.random.default_rng(self._generator.integers(0, 2**32, size=8))
+
+    def spawn(self, index: int) -> Randomness:
+        # One more than the index: a seed sequence does not tell a trailing zero from none.
+        return _PredictableRandomness(*self._path, index + 1)
 
 
 def _key(words: NDArray[np.uint32]) -> jax.Array:

@@ -1,0 +1,124 @@
+"""Running trials: how many, in what manner, and which one is kept."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import joblib
+import numpy as np
+from numpy.typing import NDArray
+
+from noisycgd.accounting import PoissonTrials
+from noisycgd.accounting.trials import Trials
+from noisycgd.estimators._base import PrivateEstimator
+from noisycgd.training import Randomness
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """One trial, ready to run anywhere: nothing it draws depends on the trials beside it."""
+
+    parameters: dict[str, Any]
+    """The candidate, as it was given."""
+    estimator: PrivateEstimator
+    """Unfitted, with the candidate's parameters and its noise."""
+    randomness: Randomness
+    """Of this trial alone."""
+
+
+def draw_number(law: Trials, generator: np.random.Generator) -> int:
+    """Draw K, the secret number of trials.
+
+    Parameters
+    ----------
+    law : PoissonTrials or NegativeBinomialTrials
+        The latter by inversion, which takes K steps: fewer than the trials that follow.
+    generator : numpy Generator
+        From the operating system, see `noisycgd.training.noise`.
+    """
+    if isinstance(law, PoissonTrials):
+        return int(generator.poisson(law.mean))
+    again, shape = 1.0 - law.stop, law.shape
+    if again == 0.0:
+        return 1
+    # P(K = k + 1) / P(K = k) = (1 - stop) (k + shape) / (k + 1), from P(K = 1) on (see `NegativeBinomialTrials`).
+    log_stop = float(np.log(law.stop))
+    chance = again / -log_stop if shape == 0.0 else again * shape / float(np.expm1(-shape * log_stop))
+    left, k = float(generator.random()), 1
+    while left >= chance and chance > 0.0:
+        left -= chance
+        chance *= again * (k + shape) / (k + 1)
+        k += 1
+    return k
+
+
+def run_trials(
+    trials: Sequence[Trial], X: NDArray[Any], y: NDArray[Any], *, n_jobs: int | None = None
+) -> Iterator[PrivateEstimator]:
+    """Fit each trial on the same records and yield the fitted estimators in the order of the trials.
+
+    Parameters
+    ----------
+    trials : sequence of Trial
+        Each has its own noise and permutation, so that the results are the same however they are run.
+    X, y : ndarrays of shape (n, d) and (n,)
+        Records to train on.
+    n_jobs : int or None
+        As in joblib, whose active backend runs them; None is one after the other unless a joblib context says more.
+    """
+    if joblib.effective_n_jobs(n_jobs) == 1 or len(trials) < 2:
+        for trial in trials:
+            yield run_trial(trial, X, y)
+        return
+    parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
+    yield from parallel(joblib.delayed(run_trial)(trial, X, y) for trial in trials)
+
+
+def run_trial(trial: Trial, X: NDArray[Any], y: NDArray[Any]) -> PrivateEstimator:
+    """Fit one trial."""
+    return trial.estimator._fit(X, y, trial.randomness)
+
+
+def best_of(outcomes: Iterable[T], score: Callable[[T], float]) -> T | None:
+    """The outcome of the largest score, the first of several, None of none; every other one is dropped at once.
+
+    Keeping the first of equals is no more than a random choice among them, since trials are exchangeable.
+    """
+    best: T | None = None
+    highest = -np.inf
+    for outcome in outcomes:
+        value = score(outcome)
+        if best is None or value > highest:
+            best, highest = outcome, value
+    return best
+
+
+@contextlib.contextmanager
+def trial_progress(*, enabled: bool) -> Iterator[Callable[[], None]]:
+    """Yield a function to call after each trial, which counts them on a terminal and leaves nothing there.
+
+    It shows how many trials have run, never of how many: their number is secret, and only the operator may watch.
+    """
+    if not enabled:
+        yield lambda: None
+        return
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda: None
+        return
+    done = 0
+    with console.status("trial 1") as status:
+
+        def advance() -> None:
+            nonlocal done
+            done += 1
+            status.update(f"trial {done + 1}")
+
+        yield advance

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noisycgd import load_model
+
+QUICK = ["--epochs", 1, "--mean-trials", 2, "--law", "geometric", "--epsilon", 8, "--delta", 1e-4]
+GRID = ["--grid", "hyperplanes=2,4", "--grid", "learning_rate_fraction=0.5,1"]
+
+
+def write_csv(path, seed) -> None:
+    rng = np.random.default_rng(seed)
+    rows = [f"{rng.normal():.3f},{rng.normal():.3f},{['no', 'yes'][i % 2]}\n" for i in range(80)]
+    path.write_text("a,b,label\n" + "".join(rows))
+
+
+def test_prints_what_machines_need(noisycgd) -> None:
+    done = noisycgd("tune", "digits", *QUICK, *GRID, "--out", "model", "--json")
+    assert done.code == 0, done.err
+    found = done.json
+    assert set(found["candidate"]) == {"n_hyperplanes", "learning_rate_fraction"}
+    assert found["mean_trials"] == 2
+    assert found["epsilon_of_one_trial"] < found["epsilon_in_total"] <= 8
+    assert found["epsilon_in_total"] == found["guarantee"]["epsilon"]
+    assert found["scored_on"].startswith("a private holdout of 135 records")
+    assert found["released"] == "the best trial's model"
+    # How long it took tells how many trials ran.
+    assert "seconds" not in found
+    model = load_model("model")
+    assert model.guarantee_.selection.law == "geometric"
+    assert model.n_hyperplanes == found["candidate"]["n_hyperplanes"]
+
+
+def test_text_states_the_whole_search(noisycgd) -> None:
+    done = noisycgd("tune", "digits", *QUICK, *GRID, "--score-on-test", "--workers", 1)
+    assert done.code == 0, done.err
+    for part in (
+        "PROVED",
+        "best of a random number of trials, 2 on average",
+        "epsilon of one trial",
+        "epsilon in total",
+    ):
+        assert part in done.out
+    assert "the scoring data were declared public" in done.out
+    assert "the test records, which are public" in done.out
+    assert "trained on            1348 records\n" in done.out
+
+
+def test_tables(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "private.csv", 0)
+    write_csv(tmp_path / "public.csv", 1)
+    done = noisycgd(
+        "tune", "private.csv", "--target", "label", *QUICK, "--model", "linear", "--grid", "bias=0,1",
+        "--public", "public.csv", "--out", "model", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert done.json["scored_on"] == "public data"
+    listed = done.json["guarantee"]["assumed_public"]
+    assert any("no schema was given" in fact for fact in listed)
+    assert any("class labels" in fact for fact in listed)
+    assert noisycgd("predict", "model", "public.csv").code == 0
+
+
+def test_values_are_numbers_truths_and_words(noisycgd) -> None:
+    done = noisycgd(
+        "tune", "digits", *QUICK, "--model", "linear", "--grid", "method=noisycgd,noisy-gd",
+        "--grid", "center-rows=true", "--grid", "batch_size=auto", "--grid", "l2=1e-3", "--json",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    found = done.json["candidate"]
+    assert (found["center_rows"], found["batch_size"], found["l2"]) == (True, "auto", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--grid", "hyperplanes"], "--grid must be name=value,value"),
+        (["--grid", "hyperplanes=2,"], "--grid must be name=value,value"),
+        (["--grid", "l2=0", "--grid", "l2=1"], "--grid must be given once for each parameter"),
+        (["--grid", "hyperplanes=2", "--hyperplanes", 4], "--hyperplanes must be left out where --grid names it"),
+        (["--grid", "epsilon=1,2"], "other than privacy's"),
+        (["--grid", "hyperplanes=3"], "no trial has run"),
+        (["--grid", "learning_rate=100"], "learning_rate must be at most"),
+        (["--grid", "width=3"], "parameters of the estimator"),
+        ([*GRID, "--score-on-test", "--public", "x.csv"], "--score-on-test must be left out when --public is given"),
+        ([*GRID, "--law", "fixed"], "law must be one of"),
+    ],
+)
+def test_errors_are_one_line(noisycgd, tmp_path, arguments, message) -> None:
+    assert message in noisycgd("tune", "digits", *arguments, "--epochs", 1).error
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_grid_is_required_and_noise_is_no_option(noisycgd) -> None:
+    assert "--grid" in noisycgd("tune", "digits").error
+    assert "--noise-multiplier" in noisycgd("tune", "digits", *GRID, "--noise-multiplier", 3).error
+
+
+def test_a_private_table_has_no_public_test_part(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "private.csv", 0)
+    found = noisycgd("tune", "private.csv", "--target", "label", *GRID, "--test-fraction", 0.5, "--score-on-test").error
+    assert "--score-on-test must be left out unless DATA is a named data set" in found
