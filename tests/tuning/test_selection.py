@@ -248,7 +248,7 @@ class TestRunners:
     def test_an_interrupted_search_leaves_nothing(self, number, monkeypatch, error):
         fitted = search().fit(X, Y)
         number(3)
-        run, done = LinearClassifier._train, []
+        run, done = LinearClassifier._prepare, []
 
         def interrupted(self, records, randomness):
             done.append(1)
@@ -256,7 +256,7 @@ class TestRunners:
                 raise error
             return run(self, records, randomness)
 
-        monkeypatch.setattr(LinearClassifier, "_train", interrupted)
+        monkeypatch.setattr(LinearClassifier, "_prepare", interrupted)
         with pytest.raises(error):
             fitted.fit(X, Y)
         assert len(done) == 2

@@ -165,10 +165,19 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         return rows, y
 
     def _trained(self, X: Any, y: Any, randomness: Randomness | None) -> dict[str, Any]:
+        encoded, records = self._records(X, y)
+        return self._released(encoded, records.shape, self._train(records, randomness), randomness)
+
+    def _records(self, X: Any, y: Any) -> tuple[Encoded, Records]:
         rows, y = self._read(X, y)
         encoded = self._encode_target(y)
         shape = self._shape(len(rows), rows.shape[1], encoded.n_outputs)
-        fitted = self._train(Records(rows, encoded.targets, shape), randomness)
+        return encoded, Records(rows, encoded.targets, shape)
+
+    def _released(
+        self, encoded: Encoded, shape: Shape, fitted: dict[str, Any], randomness: Randomness | None
+    ) -> dict[str, Any]:
+        """All fitted attributes, from those of the model itself."""
         secret = randomness is None or randomness.secret
         guarantee = self._statement(fitted["plan_"], shape.bounds, secret, encoded)
         return {

@@ -39,6 +39,27 @@ class Design(NamedTuple):
     certificate: LossCertificate
     n_contrasts: int
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What a fitted model keeps of it."""
+        return {"features_": self.features, "row_features_": self.mapped}
+
+
+class PreparedRun(NamedTuple):
+    """A fit that waits for its training."""
+
+    batches: FixedBatches
+    levels: NDArray[np.float32]
+    loss: Loss
+    plan: Plan | PoissonPlan
+    n_outputs: int
+    attributes: dict[str, Any]
+
+    def trained(self, weights: NDArray[np.float32]) -> dict[str, Any]:
+        """The fitted attributes; refuses a model that diverged."""
+        check_finite(weights)
+        return self.attributes | {"weights_": weights}
+
 
 @dataclass(eq=False, repr=False)
 class GatedLinearEstimator(PrivateEstimator):
@@ -100,28 +121,41 @@ class GatedLinearEstimator(PrivateEstimator):
         return Design(mapped, rows, features, rho, clip, loss.certificate(q), len(contrast_basis(loss, q)))
 
     def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
-        n, d = records.rows.shape
-        q = records.shape.n_outputs
-        design = self._design(records.shape)
-        mapped, rows, features = design.mapped, design.rows, design.features
-        plan = self._plan(design, records.shape)
-        fitted = {"features_": features, "row_features_": mapped, "plan_": plan}
         if randomness is None:
-            start = np.zeros((rows.width(d), features.n_gates * q), np.float32)
-            return {"weights_": start, **fitted, "permutation_": None}
-        loss = self._make_loss(design.clip, plan.logit_noise)
+            design = self._design(records.shape)
+            M, q = design.features.n_gates, records.shape.n_outputs
+            start = np.zeros((design.rows.width(records.shape.n_columns), M * q), np.float32)
+            return design.attributes | {
+                "weights_": start,
+                "plan_": self._plan(design, records.shape),
+                "permutation_": None,
+            }
+        run = self._prepare(records, randomness)
+        with epoch_progress(run.plan.epochs, enabled=bool(self.verbose)) as on_epoch:
+            if isinstance(run.plan, Plan):
+                weights = train_cyclic(run.batches, run.levels, run.loss, run.plan, run.n_outputs, randomness, on_epoch)
+            else:
+                weights = _train_sampled(
+                    run.batches, run.levels, run.loss, run.plan, run.n_outputs, randomness, on_epoch
+                )
+        return run.trained(weights)
+
+    def _prepare(self, records: Records, randomness: Randomness) -> PreparedRun:
+        """All but the training: the plan, the order of the records, and their batches."""
+        n, design = records.shape.n_records, self._design(records.shape)
+        plan = self._plan(design, records.shape)
         permuted = isinstance(plan, Plan) and plan.order is Order.PERMUTED
         order = randomness.permutation(n) if permuted else None
-        batches = make_batches(
-            records.rows, records.targets, order, plan.batch_size if isinstance(plan, Plan) else n, rows, features
+        b = plan.batch_size if isinstance(plan, Plan) else n
+        batches = make_batches(records.rows, records.targets, order, b, design.rows, design.features)
+        return PreparedRun(
+            batches,
+            design.features.levels,
+            self._make_loss(design.clip, plan.logit_noise),
+            plan,
+            records.shape.n_outputs,
+            design.attributes | {"plan_": plan, "permutation_": order},
         )
-        with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch:
-            if isinstance(plan, Plan):
-                weights = train_cyclic(batches, features.levels, loss, plan, q, randomness, on_epoch)
-            else:
-                weights = _train_sampled(batches, features.levels, loss, plan, q, randomness, on_epoch)
-        check_finite(weights)
-        return {"weights_": weights, **fitted, "permutation_": order}
 
     def _plan(self, design: Design, shape: Shape) -> Plan | PoissonPlan:
         n = shape.n_records

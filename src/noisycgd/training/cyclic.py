@@ -60,7 +60,7 @@ def train_cyclic(
     ParameterError
         If the batches or the loss are not those that the plan accounts for.
     """
-    _check_fits(batches, loss, plan, n_outputs)
+    check_fits(batches, loss, plan, n_outputs)
     # The state stays float32; a loss that solves for its residual may do so in float64.
     with jax.enable_x64(True):
         return _run(batches, levels, loss, plan, n_outputs, randomness, on_epoch)
@@ -101,7 +101,7 @@ def _run(
     return to_logit_weights(np.array(weights), basis)
 
 
-def _check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:
+def check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:
     """Refuse a run whose sensitivity or smoothness the plan's noise was not calibrated to."""
     planned, found = (plan.batches_per_epoch, plan.batch_size), batches.rows.shape[:2]
     if found != planned:

@@ -28,7 +28,7 @@ from noisycgd._validation import refuse
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
-from noisycgd.training.cyclic import FEW_STEPS, _check_fits, train_cyclic
+from noisycgd.training.cyclic import FEW_STEPS, check_fits, train_cyclic
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
 from noisycgd.types import Order, Plan
@@ -168,7 +168,7 @@ def train_cyclic_many(
         return []
     shape = _common_shape(batches, losses, plans, n_outputs)
     for each, loss, plan in zip(batches, losses, plans, strict=True):
-        _check_fits(each, loss, plan, n_outputs)
+        check_fits(each, loss, plan, n_outputs)
     _check_own_order(batches, plans)
     T = len(plans)
     way = fastest_way(shape, T) if way is None else way

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from noisycgd.accounting import PoissonTrials
 from noisycgd.accounting.trials import Trials
 from noisycgd.estimators._base import PrivateEstimator
+from noisycgd.estimators._many import fit_many
 from noisycgd.training import Randomness
 
 T = TypeVar("T")
@@ -69,11 +70,11 @@ def run_trials(
     X, y : ndarrays of shape (n, d) and (n,)
         Records to train on.
     n_jobs : int or None
-        As in joblib, whose active backend runs them; None is one after the other unless a joblib context says more.
+        As in joblib, whose active backend runs them; None is this process, unless a joblib context says more. There,
+        trials of equal shape are trained together where that is faster.
     """
     if joblib.effective_n_jobs(n_jobs) == 1 or len(trials) < 2:
-        for trial in trials:
-            yield run_trial(trial, X, y)
+        yield from fit_many([trial.estimator for trial in trials], X, y, [trial.randomness for trial in trials])
         return
     parallel = joblib.Parallel(n_jobs=n_jobs, return_as="generator")
     yield from parallel(joblib.delayed(run_trial)(trial, X, y) for trial in trials)
