@@ -65,8 +65,15 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
         _contradiction("proved if and only if nothing speaks against it", f"{stated.status}, {stated.reasons}")
     if stated.batch_size > stated.n_records:
         _contradiction(f"about batches of at most {stated.n_records} records", stated.batch_size)
+    if not stated.conditions:
+        _contradiction("made of conditions", "none")
     if stated.selection is not None:
         _check_selection(stated, stated.selection)
+    # A record of the last batch is hidden by one step's noise alone, whatever came before.
+    least = 2 / stated.noise_multiplier * (1 - 1e-9)
+    hidden = stated.mu if stated.selection is None else stated.selection.base_mu
+    if stated.has_positions and hidden is not None and hidden < least:
+        _contradiction(f"at least {least:.6g}-GDP with its noise", hidden)
     if stated.has_positions:
         _check_positions(stated)
     elif stated.position_mus or stated.position_weights:

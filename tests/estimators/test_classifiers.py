@@ -132,7 +132,7 @@ class TestLabels:
         [
             (
                 np.zeros(N),
-                r"^y must hold at least 2 classes; got 1 class, \[0.0\]\. State all classes with classes=\.\.\.",
+                r"^y must hold at least 2 classes; got 1 class\. State all classes with classes=\.\.\.",
             ),
             (
                 np.array([1, "a"] * 24, dtype=object),

@@ -44,17 +44,26 @@ def test_it_learns_what_no_linear_model_can():
 
 
 def test_its_start_is_public_and_its_noise_is_not():
-    def hidden(**changes):
-        return make(epochs=1, **changes).fit(X, Y).parameters_.hidden_weights
+    def start(seed):
+        return make(random_state=seed)._fit(X, Y, None).parameters_.hidden_weights
 
-    quiet = {"epsilon": 1e4, "learning_rate": 1e-12}
-    np.testing.assert_allclose(hidden(random_state=1, **quiet), hidden(random_state=1, **quiet), atol=1e-6)
-    assert np.abs(hidden(random_state=1, **quiet) - hidden(random_state=2, **quiet)).max() > 0.1
+    np.testing.assert_array_equal(start(1), start(1))
+    assert np.abs(start(1) - start(2)).max() > 0.1
     generator = np.random.RandomState(5)
-    assert np.abs(hidden(random_state=generator, **quiet) - hidden(random_state=generator, **quiet)).max() > 0.1
-    assert (hidden(random_state=1) != hidden(random_state=1)).any()
+    assert np.abs(start(generator) - start(generator)).max() > 0.1
+
+    def trained():
+        return make(random_state=1).fit(X, Y).parameters_.hidden_weights
+
+    assert (trained() != trained()).any()
     with predictable_randomness(0):
         assert make().fit(X, Y).guarantee_.status is Status.VOID
+
+
+@pytest.mark.parametrize("changes", [{"learning_rate": 1e-9}, {"clipping_norm": 1e-6, "learning_rate": 1e-2}])
+def test_noise_that_float32_weights_would_round_away_is_refused(changes):
+    with pytest.raises(ParameterError, match=r"^noise of a step must be at least 1e-07"):
+        make(**changes).fit(X, Y)
 
 
 def test_saved_and_loaded(tmp_path):

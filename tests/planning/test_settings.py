@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noisycgd._validation import ParameterError, ParameterTypeError
-from noisycgd.planning.settings import check_settings, is_auto, learning_rates
+from noisycgd.planning.settings import check_noise, check_settings, is_auto, learning_rates
 from noisycgd.types import EpsilonDelta
 
 TARGET = EpsilonDelta(1.0, 1e-5)
@@ -60,3 +60,9 @@ def test_auto_is_a_word():
     assert is_auto("auto")
     assert not is_auto(np.array(["auto", "auto"]))
     assert not is_auto(None)
+
+
+def test_noise_that_float32_would_flush_to_zero_is_refused():
+    check_noise(1e-25)
+    with pytest.raises(ParameterError, match=r"^noise standard deviation must be at least 1e-25; got 1e-26\."):
+        check_noise(1e-26)

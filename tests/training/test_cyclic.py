@@ -10,7 +10,7 @@ from noisycgd._validation import ParameterError
 from noisycgd.contrasts import contrast_basis, to_logit_weights
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
 from noisycgd.training import predictable_randomness, system_randomness, train_cyclic
-from noisycgd.training.cyclic import FEW_STEPS
+from noisycgd.training.cyclic import FEW_STEPS, draws_fine
 from noisycgd.training.kernel import run_epoch
 
 
@@ -131,6 +131,16 @@ def test_only_short_runs_draw_fine_noise(make_problem, monkeypatch, epochs, fine
     monkeypatch.setattr("noisycgd.training.cyclic.run_epoch", watched)
     train(make_problem(MarginSoftmax(2.0), 3, epochs=epochs), CountingRandomness())
     assert seen == {fine}
+
+
+def test_a_long_run_that_forgets_its_past_draws_fine_noise(make_problem):
+    # With a strong contraction the last iterate holds little but the last step's noise.
+    def fine(**changes):
+        return draws_fine(make_problem(MarginSoftmax(2.0), 3, epochs=400, schedule="constant", **changes).plan)
+
+    assert not fine()
+    assert fine(l2=1e3)
+    assert not fine(l2=1e-3)
 
 
 def test_fine_noise_is_not_on_the_grid_of_float32_draws(make_problem):

@@ -13,7 +13,6 @@ from scipy import stats
 from noisycgd._validation import ParameterError, ParameterTypeError
 from noisycgd.accounting import GaussianProfile
 from noisycgd.training import predictable_randomness, system_randomness
-from noisycgd.training.cyclic import FEW_STEPS
 from noisycgd.training.poisson import (
     Settings,
     State,
@@ -283,8 +282,8 @@ def test_the_callers_arrays_are_not_consumed():
     assert not any(leaf.is_deleted() for leaf in (*start, records["rows"]))
 
 
-@pytest.mark.parametrize(("steps", "fine"), [(FEW_STEPS - 1, True), (FEW_STEPS, False)])
-def test_only_short_runs_draw_fine_noise(monkeypatch, steps, fine):
+@pytest.mark.parametrize("steps", [3, 300])
+def test_every_run_draws_fine_noise_since_every_iterate_may_be_seen(monkeypatch, steps):
     seen = set()
 
     def watched(*arguments, fine_noise, **options):
@@ -293,7 +292,7 @@ def test_only_short_runs_draw_fine_noise(monkeypatch, steps, fine):
 
     monkeypatch.setattr("noisycgd.training.poisson.run_poisson_epoch", watched)
     train_poisson(pull_records(steps), PullModel(1.0), PULLED, make_plan(steps, 1, epochs=1), CountingRandomness())
-    assert seen == {fine}
+    assert seen == {True}
 
 
 def test_new_numbers_compile_nothing_anew():

@@ -86,6 +86,10 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         """Fitted attributes, among them `plan_`; without randomness the public start point, untrained."""
 
     @abc.abstractmethod
+    def _mechanisms(self) -> tuple[str, ...]:
+        """Mechanisms that its guarantee may be about, from its parameters."""
+
+    @abc.abstractmethod
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         """(n, d) raw rows -> (n, q) outputs."""
 

@@ -18,6 +18,7 @@ from noisycgd.data.batches import FixedBatches
 from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
 from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features
+from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD
 from noisycgd.losses import Loss
 from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
 from noisycgd.report.progress import epoch_progress
@@ -98,6 +99,10 @@ class GatedLinearEstimator(PrivateEstimator):
 
     def _flags(self) -> tuple[str, ...]:
         return (*super()._flags(), "allow_unproven")
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        # DP-SGD on batches of all records is gradient descent.
+        return {"noisycgd": (NOISY_CGD,), "dpsgd": (DP_SGD, NOISY_GD), "noisy-gd": (NOISY_GD,)}[self.method]
 
     def _plan_for(self, shape: Shape) -> Plan | PoissonPlan:
         return self._plan(self._design(shape), shape)

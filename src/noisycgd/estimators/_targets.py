@@ -59,8 +59,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
                 )
         if len(classes) < 2:
             raise DataError(
-                f"y must hold at least 2 classes; got 1 class, {classes.tolist()}. "
-                "State all classes with classes=... if others may occur."
+                "y must hold at least 2 classes; got 1 class. State all classes with classes=... if others may occur."
             )
         if self._one_logit() and len(classes) > 2:
             refuse("loss", "another one for more than 2 classes", "logistic", 'Use loss="margin_softmax".')
@@ -142,7 +141,14 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
             # Relative to the value, which would else absorb a difference of 1.
             margin = max(1.0, abs(low)) if low == high else 0.0
             stated = (low - margin, high + margin)
-        low, high = _checked_range(stated)
+        try:
+            low, high = _checked_range(stated)
+        except ValueError:
+            if self.target_range is not None:
+                raise
+            # An extreme value of a private record has no place in an error.
+            way_out = "State public bounds with target_range=..."
+            raise DataError(f"y must have a range that float64 can hold. {way_out}") from None
         scaled = (np.clip(values, low, high) - low) / (high - low) * 2 - 1
         return Encoded(scaled.astype(np.float32), 1, {"target_range_": (low, high)}, inferred=inferred)
 

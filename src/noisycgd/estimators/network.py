@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real
+from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real, refuse
 from noisycgd.estimators._base import RESTORE, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
+from noisycgd.guarantee import DP_SGD, NOISY_GD
 from noisycgd.planning import is_auto, plan_dp_sgd
 from noisycgd.report.progress import epoch_progress
 from noisycgd.steps import noise_gain
@@ -29,6 +30,9 @@ from noisycgd.types import PoissonPlan
 # `learning_rate="auto"` gives the released weights noise of this standard deviation (at rows of norm 5), and stays
 # below the second number; docs/methods.md tells where they come from.
 AUTO_NOISE, LARGEST_AUTO_RATE = 0.2, 4.0
+
+# A weight of the start is about 0.1, whose neighbours in float32 are 7e-9 away.
+SMALLEST_STEP_NOISE = 1e-7
 
 
 @documented
@@ -81,6 +85,9 @@ class ReLUNetworkClassifier(PrivateClassifier):
     schedule: str | ArrayLike = "linear"
     l2: float = 0.0
 
+    def _mechanisms(self) -> tuple[str, ...]:
+        return DP_SGD, NOISY_GD
+
     def _plan_for(self, shape: Shape) -> PoissonPlan:
         way_out = "A network's loss is not convex: no hidden-state guarantee is proved."
         check_choice("method", self.method, ("dpsgd",), way_out)
@@ -90,13 +97,18 @@ class ReLUNetworkClassifier(PrivateClassifier):
             n_records=shape.n_records,
             target=self._target(),
             epochs=self.epochs,
-            clipping_norm=check_real("clipping_norm", self.clipping_norm, low=0, open_low=True),
+            clipping_norm=check_real("clipping_norm", self.clipping_norm, low=1e-6, high=1e6),
             batch_size=self.batch_size,
             learning_rate=1.0 if automatic else self.learning_rate,
             schedule=self.schedule,
             l2=self.l2,
         )
-        return _with_automatic_rate(plan) if automatic else plan
+        plan = _with_automatic_rate(plan) if automatic else plan
+        step = float(plan.learning_rates.min()) * plan.noise_std
+        if step < SMALLEST_STEP_NOISE:
+            way_out = "Float32 weights would round it away: raise learning_rate, or lower epsilon."
+            refuse("noise of a step", f"at least {SMALLEST_STEP_NOISE:g} in a weight", step, way_out)
+        return plan
 
     def _train(self, records: Records, randomness: Randomness | None) -> dict[str, Any]:
         plan, shape = self._plan_for(records.shape), records.shape

@@ -112,6 +112,9 @@ def _assembled(tensors: Mapping[str, NDArray[Any]], document: Mapping[str, Any],
         raise ModelFileError(f"bounds must be as they were saved; got {document['bounds']!r:.200}. {RESTORE}")
     model.n_features_in_, model.bounds_ = d, bounds
     model.guarantee_ = read_guarantee(document["guarantee"])
+    if model.guarantee_.mechanism not in model._mechanisms():
+        found = model.guarantee_.mechanism
+        raise ModelFileError(f"guarantee must be about this model's method; got {found}. {RESTORE}")
     model._restore_state(tensors, document, model._restore_outputs(document["outputs"]))
     names = document["feature_names_in"]
     if names is not None:

@@ -17,6 +17,7 @@ from noisycgd.estimators._gated import draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier, PrivateRegressor
 from noisycgd.features.gates import FLOAT32_SLACK
 from noisycgd.features.random import MappedRows, RowFeatures, read_row_features
+from noisycgd.guarantee import SSP
 from noisycgd.ssp import SSPPlan, Statistics, plan_ssp, solve_ssp
 from noisycgd.statements import state_ssp
 from noisycgd.training import Randomness
@@ -38,6 +39,9 @@ class SSPEstimator(PrivateEstimator):
     clip: str = "public"
 
     _classification: ClassVar[bool]
+
+    def _mechanisms(self) -> tuple[str, ...]:
+        return (SSP,)
 
     def _plan_for(self, shape: Shape) -> SSPPlan:
         seen = self._features(shape)[1]

@@ -20,7 +20,7 @@ from noisycgd.accounting import (
     composition_mu,
     hidden_state_profile,
 )
-from noisycgd.planning.settings import check_settings, check_target, learning_rates
+from noisycgd.planning.settings import check_noise, check_settings, check_target, learning_rates
 from noisycgd.schedules import schedule_factors
 from noisycgd.steps import contractions_of, multipliers_of, noise_gain, refuse_rate
 from noisycgd.types import (
@@ -146,6 +146,7 @@ def plan_noisy_cgd(
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
     gradient_bound = rho * certificate.gradient_bound
+    check_noise(nm * gradient_bound / b)
     return Plan(
         n_records=n,
         batch_size=b,

@@ -15,7 +15,7 @@ from noisycgd.accounting import (
     composition_mu,
     poisson_profile,
 )
-from noisycgd.planning.settings import Settings, check_settings, is_auto, learning_rates
+from noisycgd.planning.settings import Settings, check_noise, check_settings, is_auto, learning_rates
 from noisycgd.steps import noise_gain
 from noisycgd.types import LossCertificate, Order, PoissonPlan, PrivacyProfile, Target
 
@@ -164,6 +164,7 @@ def _plan(
     radius: float | None = None,
 ) -> PoissonPlan:
     average = radius is not None
+    check_noise(noise * bound / settings.batch_size)
     gain = noise_gain(rates, np.abs(1 - rates * settings.l2))
     if average:
         # The mean of T partial sums has a third of the last one's variance.

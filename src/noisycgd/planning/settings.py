@@ -15,7 +15,8 @@ from noisycgd.steps import AUTO_PEAK
 from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
 
 # Training runs in float32: a larger coefficient, or a smaller learning rate, would leave its range with the noise.
-LARGEST_L2, SMALLEST_RATE = 1e20, 1e-30
+# Smaller noise would be flushed to zero beside gradients that are not.
+LARGEST_L2, SMALLEST_RATE, SMALLEST_NOISE = 1e20, 1e-30, 1e-25
 
 _AUTO_BATCH = 'batch_size="auto" follows from the number of records alone.'
 
@@ -81,6 +82,13 @@ def learning_rates(
         return AUTO_PEAK * automatic / float(factors.max()) * factors
     way_out = 'learning_rate="auto" takes the largest that is safe.'
     return check_real("learning_rate", learning_rate, low=SMALLEST_RATE, way_out=way_out) * factors
+
+
+def check_noise(noise_std: float) -> None:
+    """Refuse noise that float32 cannot add: the model would be trained without any."""
+    if noise_std < SMALLEST_NOISE:
+        way_out = "Raise clipping_norm or row_norm; accuracy does not depend on their units."
+        refuse("noise standard deviation", f"at least {SMALLEST_NOISE:g}", noise_std, way_out)
 
 
 def is_auto(value: object) -> bool:

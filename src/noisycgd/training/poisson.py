@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from noisycgd._validation import check_integer, refuse
-from noisycgd.training.cyclic import FEW_STEPS
 from noisycgd.training.models import Parameters, RecordModel
 from noisycgd.training.noise import Randomness, random_bits, standard_normal
 from noisycgd.types import PoissonPlan
@@ -89,7 +88,7 @@ def train_poisson(
     _check_fits(records, plan)
     n, b = plan.n_records, plan.batch_size
     chunk = default_chunk(n, b) if chunk_size is None else check_integer("chunk_size", chunk_size, low=1)
-    # The state stays float32; noise of a short run is drawn in float64, and iterates are summed in it.
+    # The state stays float32; noise is drawn in float64, and iterates are summed in it.
     with jax.enable_x64(True):
         records = jax.tree.map(jnp.asarray, records)
         # A copy: the epochs consume their state.
@@ -110,7 +109,8 @@ def train_poisson(
                 randomness.key(),
                 sampling_rate=plan.sampling_rate,
                 chunk_size=chunk,
-                fine_noise=plan.steps < FEW_STEPS,
+                # Every iterate may be seen: float32 normals end at 5.2, which a single step would show.
+                fine_noise=True,
             )
             # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
             jax.tree.map(lambda leaf: leaf.block_until_ready(), state)

@@ -190,10 +190,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             for parameters in candidates.grid():
                 budget.ready(estimator, parameters)
 
-        generator = randomness.generator()
-        number = draw_number(plan.trials, generator)
+        # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the others.
+        number = draw_number(plan.trials, randomness.generator())
         # One more for the model without a trial; all are checked before the first one runs.
-        trials = [_trial(estimator, candidates, budget, generator, randomness.spawn(t)) for t in range(max(number, 1))]
+        trials = [_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1))]
         if number == 0:
             trial = trials[0]
             best: tuple[Trial, PrivateEstimator] | None = trial, trial.estimator._fit(rows[kept], targets[kept], None)
@@ -314,13 +314,13 @@ def _trial(
     estimator: PrivateEstimator,
     candidates: Candidates,
     budget: Budget,
-    generator: np.random.Generator,
     randomness: Randomness,
 ) -> Trial:
+    generator = randomness.generator()
     parameters = candidates.draw(generator)
     # Never a function of the trial's number, which a published seed would tell. A stated seed holds for all of them.
     seed = estimator.random_state
     if seed is None:
         seed = int(generator.integers(2**32))
-    ready = budget.ready(_copy(estimator).set_params(random_state=seed), parameters, check=not candidates.is_grid)
+    ready = budget.ready(_copy(estimator).set_params(random_state=seed), parameters)
     return Trial(parameters, ready, randomness)
