@@ -136,7 +136,7 @@ def private_epoch(
     def step(theta: NetworkParameters, now: tuple[jax.Array, NetworkRecords]) -> tuple[NetworkParameters, None]:
         place, batch = now
         gradient = model.clipped_sum(theta, batch, jnp.ones(b, bool))
-        noise = normal_like(jax.random.fold_in(key, place), theta)
+        noise = normal_like(jax.random.fold_in(key, place), theta, fine=True)
         return jax.tree.map(lambda v, g, z: v - learning_rate * (g / b + noise_std * z), theta, gradient, noise), None
 
     return jax.lax.scan(step, parameters, (jnp.arange(k), batches))[0]
@@ -191,7 +191,8 @@ def make_steps(problem: NetworkProblem) -> list[NetworkStep]:
     settings = Settings(jnp.float32(sizes.b), jnp.float32(0), std, None)
 
     def private(theta: NetworkParameters) -> NetworkParameters:
-        return private_epoch(theta, batches, model, rate, std, randomness.key())
+        with jax.enable_x64(True):  # as `train_poisson` does
+            return private_epoch(theta, batches, model, rate, std, randomness.key())
 
     def poisson(theta: NetworkParameters) -> NetworkParameters:
         with jax.enable_x64(True):  # as `train_poisson` does
@@ -204,6 +205,7 @@ def make_steps(problem: NetworkProblem) -> list[NetworkStep]:
                 randomness.key(),
                 sampling_rate=sizes.b / sizes.n,
                 chunk_size=default_chunk(sizes.n, sizes.b),
+                fine_noise=True,
             ).parameters
 
     def plain(theta: NetworkParameters) -> NetworkParameters:

@@ -179,13 +179,15 @@ def test_standard_normals_are_those_of_jax(shape, wide):
             np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
 
 
-def test_fine_noise_is_drawn_in_float64_where_there_is_one():
+@pytest.mark.parametrize("shape", [(), (3,), (13, 31), (784, 297)])
+def test_fine_noise_is_drawn_in_float64_where_there_is_one(shape):
     key = jax.random.key(1, impl="threefry2x32")
-    assert standard_normal(key, (3,), fine=True).dtype == jnp.float32
+    draw = jax.jit(standard_normal, static_argnums=(1, 2))
+    assert draw(key, shape, True).dtype == jnp.float32
     with jax.enable_x64(True):
-        fine = standard_normal(key, (3,), fine=True)
-        assert fine.dtype == jnp.float64
-        np.testing.assert_array_equal(fine, jax.random.normal(key, (3,), jnp.float64))
+        fine = draw(key, shape, True)
+        assert (fine.dtype, fine.shape) == (jnp.float64, shape)
+        np.testing.assert_allclose(fine, jax.random.normal(key, shape, jnp.float64), rtol=1e-12, atol=1e-14)
 
 
 class TestParts:

@@ -14,7 +14,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -115,7 +115,7 @@ _PARITY = np.uint32(0x1BD11BDA)
 
 
 def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) -> jax.Array:
-    """Independent standard normals: the float32 numbers of `jax.random.normal`, in one pass over memory.
+    """Independent standard normals: the numbers of `jax.random.normal`, in one pass over memory.
 
     On a CPU, JAX runs each of Threefry's rounds over the whole array; written out, the compiler fuses all of them with
     the inverse error function and whatever uses the result. That draws a step's noise about three times as fast.
@@ -127,16 +127,13 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) 
     shape : tuple of int
         Shape of the result.
     fine : bool, default False
-        Draw with `jax.random.normal` in float64, where JAX allows it, instead of in float32.
+        Draw in float64, where JAX allows it, instead of in float32.
     """
-    if fine:
-        return jax.random.normal(key, shape, jax.dtypes.canonicalize_dtype(jnp.float64))
-    bits = random_bits(key, shape)
-    # 23 random bits as the mantissa of a number in [1, 2), then moved to (-1, 1).
-    unit = jax.lax.bitcast_convert_type(bits >> np.uint32(9) | np.uint32(0x3F800000), jnp.float32) - 1
-    lowest = np.nextafter(np.float32(-1), np.float32(0))
-    uniform = jnp.maximum(lowest, unit * (1 - lowest) + lowest)
-    return np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
+    if fine and jax.dtypes.canonicalize_dtype(jnp.float64) == jnp.float64 and math.prod(shape) < 2**32:
+        high, low = _blocks(key, math.prod(shape))
+        bits = high.astype(jnp.uint64) << np.uint64(32) | low.astype(jnp.uint64)
+        return _normal_of(bits >> np.uint64(12) | np.uint64(0x3FF0000000000000), np.float64).reshape(shape)
+    return _normal_of(random_bits(key, shape) >> np.uint32(9) | np.uint32(0x3F800000), np.float32)
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -144,9 +141,21 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     size = math.prod(shape)
     if size >= 2**32:
         return jax.random.bits(key, shape, jnp.uint32)
-    counter = jax.lax.iota(jnp.uint32, size)
-    high, low = _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    high, low = _blocks(key, size)
     return (high ^ low).reshape(shape)
+
+
+def _normal_of(bits: jax.Array, dtype: Any) -> jax.Array:
+    """Normals from the bits of numbers in [1, 2), which are moved to (-1, 1) first."""
+    unit = jax.lax.bitcast_convert_type(bits, dtype) - 1
+    lowest = np.nextafter(dtype(-1), dtype(0))
+    return dtype(math.sqrt(2)) * jax.lax.erf_inv(jnp.maximum(lowest, unit * (1 - lowest) + lowest))
+
+
+def _blocks(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
+    """Two words from each of the first `size` counters."""
+    counter = jax.lax.iota(jnp.uint32, size)
+    return _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
 
 
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:
