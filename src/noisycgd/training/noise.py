@@ -149,7 +149,8 @@ def _normal_of(bits: jax.Array, dtype: Any) -> jax.Array:
     """Normals from the bits of numbers in [1, 2), which are moved to (-1, 1) first."""
     unit = jax.lax.bitcast_convert_type(bits, dtype) - 1
     lowest = np.nextafter(dtype(-1), dtype(0))
-    return dtype(math.sqrt(2)) * jax.lax.erf_inv(jnp.maximum(lowest, unit * (1 - lowest) + lowest))
+    normal: jax.Array = dtype(math.sqrt(2)) * jax.lax.erf_inv(jnp.maximum(lowest, unit * (1 - lowest) + lowest))
+    return normal
 
 
 def _blocks(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
