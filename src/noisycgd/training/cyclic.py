@@ -13,6 +13,7 @@ from noisycgd._validation import refuse
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
+from noisycgd.steps import log_noise_shares
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
 from noisycgd.types import Plan
@@ -104,11 +105,8 @@ def _run(
 
 def draws_fine(plan: Plan) -> bool:
     """Whether the last iterate holds the noise of so few steps, in terms of variance, that each must be fine."""
-    with np.errstate(divide="ignore"):
-        log_c = np.log(plan.contractions)
-    later = np.concatenate([np.cumsum(log_c[:0:-1])[::-1], [0.0]])
-    log_shares = 2 * (np.log(plan.learning_rates) + later)
-    return float(np.sum(np.exp(log_shares - log_shares.max()))) < FEW_STEPS
+    log_shares = log_noise_shares(plan.learning_rates, plan.contractions)
+    return float(np.sum(np.exp(2 * (log_shares - log_shares.max())))) < FEW_STEPS
 
 
 def check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:
