@@ -136,7 +136,7 @@ def private_epoch(
     def step(theta: NetworkParameters, now: tuple[jax.Array, NetworkRecords]) -> tuple[NetworkParameters, None]:
         place, batch = now
         gradient = model.clipped_sum(theta, batch, jnp.ones(b, bool))
-        noise = normal_like(jax.random.fold_in(key, place), theta, fine=True)
+        noise = normal_like(jax.random.fold_in(key, place), theta)
         return jax.tree.map(lambda v, g, z: v - learning_rate * (g / b + noise_std * z), theta, gradient, noise), None
 
     return jax.lax.scan(step, parameters, (jnp.arange(k), batches))[0]
@@ -205,7 +205,6 @@ def make_steps(problem: NetworkProblem) -> list[NetworkStep]:
                 randomness.key(),
                 sampling_rate=sizes.b / sizes.n,
                 chunk_size=default_chunk(sizes.n, sizes.b),
-                fine_noise=True,
             ).parameters
 
     def plain(theta: NetworkParameters) -> NetworkParameters:

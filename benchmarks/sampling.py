@@ -62,7 +62,7 @@ def truncated_epoch(
         mask = sample_mask(jax.random.fold_in(sampling_key, t), len(records.rows), sampling_rate)
         slots = jnp.arange(chunk_size, dtype=jnp.int32)
         gradient = model.clipped_sum(theta, *fill_slots(records, jnp.cumsum(mask, dtype=jnp.int32), slots))
-        noise = normal_like(jax.random.fold_in(noise_key, t), theta, fine=True)
+        noise = normal_like(jax.random.fold_in(noise_key, t), theta)
         return theta - eta * (gradient / settings.batch_size + settings.noise_std * noise), None
 
     steps = jnp.arange(len(learning_rates), dtype=jnp.int32)
@@ -105,9 +105,7 @@ class PoissonStep:
             if self._truncated:
                 self.weights = truncated_epoch(self.weights, *self._arguments, key, **self._options)
             else:
-                state = run_poisson_epoch(
-                    State(self.weights, None), *self._arguments, key, fine_noise=True, **self._options
-                )
+                state = run_poisson_epoch(State(self.weights, None), *self._arguments, key, **self._options)
                 self.weights = state.parameters
             self.weights.block_until_ready()
 

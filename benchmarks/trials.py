@@ -30,7 +30,7 @@ N_RUNS = 8
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One size of problem; `epochs` makes at least 256 steps, since shorter runs draw another kind of noise."""
+    """One size of problem, and how long a run is."""
 
     sizes: Sizes
     epochs: int

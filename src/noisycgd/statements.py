@@ -19,15 +19,11 @@ DOUBLE = (
     "of Threefry-2x32 are taken for Gaussians, and attacks on floating-point grids are not covered"
 )
 NOISE = (
-    "noise: draws of Threefry-2x32, keyed afresh from the operating system in every epoch, are taken for Gaussians; "
-    "where the model holds the noise of 256 steps or more, each draw is one of 2^23 values, none beyond 5.5 standard "
-    "deviations; attacks on floating-point grids are not covered"
+    "noise: draws from all 64 bits of a Threefry-2x32 block, keyed afresh from the operating system in every epoch, "
+    "are taken for Gaussians; they end at 9.15 standard deviations and are rounded to float32, and attacks on "
+    "floating-point grids are not covered"
 )
 HIDDEN = "secrecy: nobody saw the samples and the noise, which the machine's memory held while it trained"
-FINE_NOISE = (
-    "noise: float64 draws of Threefry-2x32, keyed afresh from the operating system in every epoch, are taken for "
-    "Gaussians; attacks on floating-point grids are not covered"
-)
 SECRECY = "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published"
 _ROWS = (
     "input: each row was made from one record alone (no scaler, imputer or selection fitted on these records), a "
@@ -74,7 +70,7 @@ def state_guarantee(
         epochs=plan.epochs,
         noise_multiplier=plan.noise_multiplier,
         gradient_bound=plan.gradient_bound,
-        assumptions=(ARITHMETIC, *((NOISE, SECRECY) if isinstance(plan, Plan) else (FINE_NOISE, HIDDEN)), INPUT),
+        assumptions=(ARITHMETIC, NOISE, SECRECY if isinstance(plan, Plan) else HIDDEN, INPUT),
         **with_secrecy(facts, secret),
     )
     return with_assumed_public(guarantee, assumed_public, inferred)

@@ -6,7 +6,6 @@ probability that each test would have under fresh randomness, and each kind of t
 
 import dataclasses
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,6 +17,7 @@ from noisycgd.losses import MarginSoftmax
 from noisycgd.planning import plan_noisy_cgd
 from noisycgd.training import predictable_randomness, system_randomness, train_cyclic
 from noisycgd.training.kernel import StepBatch, run_epoch
+from noisycgd.training.noise import standard_normal
 from noisycgd.types import NoiseMultiplier
 
 LEVEL = 1e-6
@@ -203,5 +203,5 @@ def test_two_fits_are_independent():
 def test_keys_of_the_operating_system_give_the_same_law():
     # Not seeded: fails by chance once in a million runs.
     source = system_randomness()
-    sample = np.asarray(jax.random.normal(source.key(), (COORDINATES,)), np.float64)
+    sample = np.asarray(standard_normal(source.key(), (COORDINATES,)), np.float64)
     assert has_scale(sample, 1.0)

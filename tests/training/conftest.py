@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.random import threefry_2x32
+from scipy.special import erfinv, ndtri
 
 from noisycgd.data import FixedBatches, RowBounds, make_batches
 from noisycgd.features import GatedFeatures, make_gates
@@ -84,6 +86,30 @@ def as_epoch():
 def residual():
     """A function (loss, logits, targets, scales) -> residuals, compiled once per kind of loss and shape."""
     return jax.jit(lambda loss, z, targets, scales: loss.residual(z, targets, scales))
+
+
+@pytest.fixture(scope="session")
+def exact_normals():
+    """A function of two words -> float64: the sign in the first bit, the two-sided tail probability in all others."""
+
+    def convert(high, low):
+        m = high.astype(np.uint64) % 2**31 * 2**32 + low
+        t, u = (m + 0.5) * 2.0**-63, (2**63 - 1 - m + 0.5) * 2.0**-63
+        return np.where(high >> 31, -1, 1) * np.where(u < 0.5, np.sqrt(2) * erfinv(u), -ndtri(t / 2))
+
+    return convert
+
+
+@pytest.fixture(scope="session")
+def normals(exact_normals):
+    """A function (key, shape) -> float64: the noise that a step should draw, from JAX's own Threefry and SciPy."""
+
+    def draw(key, shape):
+        first, rest = np.divmod(np.arange(np.prod(shape, dtype=int)), np.prod(shape[1:], dtype=int))
+        words = threefry_2x32(jax.random.key_data(key), jnp.asarray([first, rest], jnp.uint32).ravel())
+        return exact_normals(*np.asarray(words).reshape(2, -1)).reshape(shape)
+
+    return draw
 
 
 LOSSES = {

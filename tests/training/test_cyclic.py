@@ -2,7 +2,6 @@ import dataclasses
 import inspect
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -10,7 +9,6 @@ from noisycgd._validation import ParameterError
 from noisycgd.contrasts import contrast_basis, to_logit_weights
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
 from noisycgd.training import predictable_randomness, system_randomness, train_cyclic
-from noisycgd.training.cyclic import FEW_STEPS, draws_fine
 from noisycgd.training.kernel import run_epoch
 
 
@@ -42,7 +40,7 @@ def train(problem, randomness, on_epoch=None, plan=None):
     )
 
 
-def numpy_run(residual, problem, keys):
+def numpy_run(residual, normals, problem, keys):
     """Twin in float64: every step spelled out, on all q logits, with noise that has no part along a common shift."""
     plan, batches = problem.plan, problem.batches
     basis = contrast_basis(problem.loss, problem.n_outputs).astype(np.float64)
@@ -56,9 +54,7 @@ def numpy_run(residual, problem, keys):
         r = np.asarray(residual(problem.loss, z, batches.targets[j], batches.scales[j]), np.float64)
         gradient = np.einsum("bd,bm,bq->dmq", x, g[j], r) / b
         shape = d, g.shape[2] * len(basis)
-        with jax.enable_x64(True):  # so short a run draws in float64
-            fine = jax.random.normal(jax.random.fold_in(keys[t // k], j), shape, jnp.float64)
-        Z = np.asarray(fine.astype(jnp.float32), np.float64).reshape(d, -1, len(basis)) @ basis
+        Z = normals(jax.random.fold_in(keys[t // k], j), shape).reshape(d, -1, len(basis)) @ basis
         noise = plan.noise_multiplier * plan.gradient_bound / b * Z
         theta = theta - eta * (gradient + plan.l2 * theta + noise)
     return theta.reshape(d, -1)
@@ -66,20 +62,22 @@ def numpy_run(residual, problem, keys):
 
 @pytest.mark.parametrize("l2", [0.0, 0.05])
 @pytest.mark.parametrize("schedule", ["linear", "constant"])
-def test_the_result_is_the_last_iterate_of_the_plain_twin(make_problem, residual, loss_and_outputs, schedule, l2):
+def test_the_result_is_the_last_iterate_of_the_plain_twin(
+    make_problem, residual, normals, loss_and_outputs, schedule, l2
+):
     problem = make_problem(*loss_and_outputs, epochs=3, schedule=schedule, l2=l2, noise_multiplier=0.5)
     randomness = CountingRandomness()
     actual = train(problem, randomness)
-    expected = numpy_run(residual, problem, randomness.keys)
+    expected = numpy_run(residual, normals, problem, randomness.keys)
     np.testing.assert_allclose(actual, expected, atol=5e-5 * np.abs(expected).max())
 
 
-def test_the_result_under_predictable_randomness_is_the_twins(make_problem, residual):
+def test_the_result_under_predictable_randomness_is_the_twins(make_problem, residual, normals):
     problem = make_problem(MarginSoftmax(2.0), 3, epochs=3)
     with predictable_randomness(11):
         actual = train(problem, system_randomness())
         source = system_randomness()
-    expected = numpy_run(residual, problem, [source.key() for _ in range(3)])
+    expected = numpy_run(residual, normals, problem, [source.key() for _ in range(3)])
     np.testing.assert_allclose(actual, expected, atol=5e-5 * np.abs(expected).max())
 
 
@@ -118,46 +116,6 @@ def test_only_the_last_iterate_leaves(make_problem, monkeypatch):
     assert (result.dtype, result.flags.writeable) == (np.float32, True)
     np.testing.assert_array_equal(result, iterates[-1])
     assert all(not np.array_equal(result, earlier) for earlier in iterates[:-1])
-
-
-@pytest.mark.parametrize(("epochs", "fine"), [(1, True), (FEW_STEPS, False)])
-def test_only_short_runs_draw_fine_noise(make_problem, monkeypatch, epochs, fine):
-    seen = set()
-
-    def watched(*arguments, fine_noise):
-        seen.add(fine_noise)
-        return run_epoch(*arguments, fine_noise=fine_noise)
-
-    monkeypatch.setattr("noisycgd.training.cyclic.run_epoch", watched)
-    train(make_problem(MarginSoftmax(2.0), 3, epochs=epochs), CountingRandomness())
-    assert seen == {fine}
-
-
-def test_a_long_run_that_forgets_its_past_draws_fine_noise(make_problem):
-    # With a strong contraction the last iterate holds little but the last step's noise.
-    def fine(**changes):
-        return draws_fine(make_problem(MarginSoftmax(2.0), 3, epochs=400, schedule="constant", **changes).plan)
-
-    assert not fine()
-    assert fine(l2=1e3)
-    assert not fine(l2=1e-3)
-
-
-def test_fine_noise_is_not_on_the_grid_of_float32_draws(make_problem):
-    """Of a float32 normal at most 2^23 values occur; a model of one step must not show them."""
-    key = jax.random.key(0)
-    with jax.enable_x64(True):
-        coarse = np.asarray(jax.random.normal(key, (4096,), jnp.float32))
-        fine = np.asarray(jax.random.normal(key, (4096,), jnp.float64).astype(jnp.float32))
-    bits = jnp.arange(2**23, dtype=jnp.uint32)
-    uniform = jax.lax.bitcast_convert_type((bits & 0x7FFFFF) | 0x3F800000, jnp.float32) - 1
-    low = jnp.nextafter(jnp.float32(-1), jnp.float32(0))
-    grid = np.asarray(jnp.sqrt(jnp.float32(2)) * jax.lax.erf_inv(jnp.maximum(low, uniform * (1 - low) + low)))
-    tail = np.abs(coarse) > 2.5
-    assert np.isin(coarse[tail], grid).mean() > 0.5
-    tail = np.abs(fine) > 2.5
-    assert tail.sum() > 20
-    assert np.isin(fine[tail], grid).mean() < 0.3
 
 
 def test_the_private_path_has_one_callback_and_it_takes_a_count(make_problem):

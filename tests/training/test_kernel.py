@@ -102,7 +102,7 @@ def test_filler_rows_have_no_gradient(make_problem, as_epoch, loss_and_outputs):
     assert not np.asarray(gradient(weights, only_filler, levels, problem.loss)).any()
 
 
-def numpy_epoch(residual, weights, problem, rates, l2, noise_std, key, divisor=None):
+def numpy_epoch(residual, normals, weights, problem, rates, l2, noise_std, key, divisor=None):
     """Twin: theta <- theta - eta (sum of gradients / b + l2 theta + noise_std Z), one record at a time, in float64."""
     theta = np.asarray(weights, np.float64)
     levels, batches = problem.features.levels.astype(np.float64), problem.batches
@@ -115,31 +115,33 @@ def numpy_epoch(residual, weights, problem, rates, l2, noise_std, key, divisor=N
         total = np.zeros_like(theta)
         for x, gates, slope in zip(batches.rows[j], batches.patterns[j], r, strict=True):
             total += np.einsum("d,m,q->dmq", x, gates * levels, slope).reshape(d, -1)
-        Z = np.asarray(jax.random.normal(jax.random.fold_in(key, j), theta.shape, jnp.float32), np.float64)
+        Z = normals(jax.random.fold_in(key, j), theta.shape)
         theta = theta - eta * (total / (divisor or b) + l2 * theta + noise_std * Z)
     return theta
 
 
 @pytest.mark.parametrize("kind", ["iid", "antithetic"])
-def test_run_epoch_is_the_update_formula(make_problem, as_epoch, residual, loss_and_outputs, kind):
+def test_run_epoch_is_the_update_formula(make_problem, as_epoch, residual, normals, loss_and_outputs, kind):
     problem = make_problem(*loss_and_outputs, kind=kind)
     rates, key = np.array([0.5, 0.3, 0.2]), jax.random.key(5)
     weights = random_weights(problem, 0.5)
-    expected = numpy_epoch(residual, weights, problem, rates, 0.1, 0.7, key)
+    expected = numpy_epoch(residual, normals, weights, problem, rates, 0.1, 0.7, key)
     epoch, levels = as_epoch(problem.batches, rates), jnp.asarray(problem.features.levels)
     actual = run_epoch(weights, epoch, levels, problem.loss, jnp.float32(0.1), jnp.float32(0.7), key)
     np.testing.assert_allclose(actual, expected, atol=2e-5 * np.abs(expected).max())
 
 
-def test_the_divisor_is_the_nominal_batch_size(make_problem, as_epoch, residual):
+def test_the_divisor_is_the_nominal_batch_size(make_problem, as_epoch, residual, normals):
     # 17 records in batches of 16: the last record counts as 1/16, not as a batch of its own.
     problem = make_problem(MarginSoftmax(2.0), 3, n=17, b=16)
     rates, key = np.array([0.0, 1.0]), jax.random.key(5)
     epoch, levels = as_epoch(problem.batches, rates), jnp.asarray(problem.features.levels)
     zero = np.zeros_like(random_weights(problem, 0.0))
     actual = run_epoch(jnp.asarray(zero), epoch, levels, problem.loss, jnp.float32(0), jnp.float32(0), key)
-    np.testing.assert_allclose(actual, numpy_epoch(residual, zero, problem, rates, 0, 0, key), atol=1e-6)
-    assert not np.allclose(actual, numpy_epoch(residual, zero, problem, rates, 0, 0, key, divisor=1), atol=1e-2)
+    np.testing.assert_allclose(actual, numpy_epoch(residual, normals, zero, problem, rates, 0, 0, key), atol=1e-6)
+    assert not np.allclose(
+        actual, numpy_epoch(residual, normals, zero, problem, rates, 0, 0, key, divisor=1), atol=1e-2
+    )
 
 
 @pytest.mark.parametrize("b", [2, 8])

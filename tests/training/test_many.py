@@ -10,7 +10,6 @@ import pytest
 from noisycgd._validation import ParameterError
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax
 from noisycgd.training import many, train_cyclic
-from noisycgd.training.cyclic import FEW_STEPS
 from noisycgd.training.many import SMALL_STEP, TINY_STEP, Shape, Way, fastest_way, train_cyclic_many
 from noisycgd.types import Order
 
@@ -95,13 +94,6 @@ def test_each_run_is_what_train_cyclic_gives(make_runs, loss_and_outputs, way):
     for s in range(3):
         for t in range(s):
             assert np.abs(expected[s] - expected[t]).max() > 0.1 * np.abs(expected[s]).max()
-
-
-@pytest.mark.parametrize("way", WAYS)
-def test_long_runs_draw_the_noise_of_train_cyclic(make_runs, way):
-    runs = make_runs(T=2, epochs=-(-FEW_STEPS // 3))
-    for t, weights in enumerate(train_all(runs, way=way)[0]):
-        assert_same(weights, train_one(runs[t], t))
 
 
 def test_runs_that_do_not_fit_into_one_program_are_done_in_groups(make_runs, monkeypatch):

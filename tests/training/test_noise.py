@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from noisycgd._validation import ParameterError
 from noisycgd.training import predictable_randomness, system_randomness
-from noisycgd.training.noise import _threefry, random_bits, standard_normal
+from noisycgd.training.noise import _normal_of, _threefry, random_bits, standard_normal
 
 LEVEL = 1e-9
 """Error probability of each statistical test; operating-system randomness is replaced by a seeded stream."""
@@ -167,27 +168,137 @@ def test_random_bits_are_those_of_jax(shape, wide):
         np.testing.assert_array_equal(actual, jax.random.bits(key, shape, jnp.uint32))
 
 
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (13, 31), (784, 297), (3, 5, 7)])
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (13, 31), (784, 297), (3, 5, 7), (0, 4), (2, 1, 3, 4)])
 @pytest.mark.parametrize("wide", [False, True])
-def test_standard_normals_are_those_of_jax(shape, wide):
+def test_standard_normals_are_those_of_the_twin(normals, shape, wide):
     with jax.enable_x64(wide):
         for seed in range(3):
             key = jax.random.fold_in(jax.random.key(seed, impl="threefry2x32"), 5)
             actual = jax.jit(standard_normal, static_argnums=1)(key, shape)
-            expected = jax.random.normal(key, shape, jnp.float32)
             assert (actual.shape, actual.dtype) == (shape, jnp.float32)
-            np.testing.assert_allclose(actual, expected, rtol=2e-6, atol=1e-6)
+            np.testing.assert_allclose(actual, normals(key, shape), rtol=5e-7)
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (13, 31), (784, 297)])
-def test_fine_noise_is_drawn_in_float64_where_there_is_one(shape):
-    key = jax.random.key(1, impl="threefry2x32")
-    draw = jax.jit(standard_normal, static_argnums=(1, 2))
-    assert draw(key, shape, True).dtype == jnp.float32
-    with jax.enable_x64(True):
-        fine = draw(key, shape, True)
-        assert (fine.dtype, fine.shape) == (jnp.float64, shape)
-        np.testing.assert_allclose(fine, jax.random.normal(key, shape, jnp.float64), rtol=1e-12, atol=1e-14)
+def test_standard_normals_under_transformations_are_the_same(normals):
+    keys = jax.random.split(jax.random.key(2), 4)
+    expected = np.array([normals(key, (5, 3)) for key in keys])
+    np.testing.assert_allclose(jax.vmap(lambda key: standard_normal(key, (5, 3)))(keys), expected, rtol=5e-7)
+    scanned = jax.lax.scan(lambda carry, key: (carry, standard_normal(key, (5, 3))), 0, keys)[1]
+    np.testing.assert_allclose(scanned, expected, rtol=5e-7)
+
+
+def test_arrays_beyond_the_counters_are_refused():
+    key = jax.random.key(0)
+    for shape in [(2**32,), (1, 2**32), (1, 2**16, 2**16)]:
+        with pytest.raises(ParameterError, match=r"shape of noise must be below 2\^32 on the first axis"):
+            jax.eval_shape(lambda key, shape=shape: standard_normal(key, shape), key)
+    assert jax.eval_shape(lambda key: standard_normal(key, (2**31, 2**31)), key).shape == (2**31, 2**31)
+
+
+def words_of(numbers):
+    return (numbers >> 32).astype(np.uint32), (numbers % 2**32).astype(np.uint32)
+
+
+def test_every_word_becomes_its_normal(exact_normals):
+    """Within 5e-7 of its size, whether the tail probability or its complement is tiny."""
+    generator = np.random.default_rng(1)
+    small = np.unique(2.0 ** generator.uniform(0, 63, 300_000)).astype(np.uint64)
+    ends = np.array([0, 1, 2**32 - 1, 2**32, 2**62, 2**63 - 2, 2**63 - 1], np.uint64)
+    high, low = words_of(np.concatenate([small, 2**63 - 1 - small, ends]))
+    actual, expected = np.asarray(_normal_of(high, low)), exact_normals(high, low)
+    assert expected.max() > 9.15
+    assert expected.min() < 1e-19
+    np.testing.assert_allclose(actual, expected, rtol=5e-7)
+    np.testing.assert_array_equal(_normal_of(high ^ 2**31, low), -actual)
+    # Negative control: 32 bits alone are not enough.
+    assert not np.allclose(_normal_of(high, np.zeros_like(low)), expected, rtol=5e-7)
+
+
+@pytest.fixture(scope="module")
+def sample():
+    """(4, 1000, 1000) normals."""
+    return np.asarray(standard_normal(jax.random.key(11), (4, 1000, 1000)), np.float64)
+
+
+def test_draws_are_gaussian(sample):
+    z = sample.ravel()
+
+    def fits(z):
+        squares = stats.chi2(z.size).cdf(np.sum(z**2))
+        return stats.kstest(z, "norm").pvalue > LEVEL, LEVEL / 2 < squares < 1 - LEVEL / 2
+
+    assert fits(z) == (True, True)
+    assert stats.binomtest(int((z < 0).sum()), z.size).pvalue > LEVEL
+    assert fits(0.99 * z) == (False, False)
+
+
+def test_neighbours_and_signs_are_independent(sample):
+    def uncorrelated(a, b):
+        return 2 * stats.norm.sf(abs(np.arctanh(np.corrcoef(a.ravel(), b.ravel())[0, 1])) * np.sqrt(a.size - 3)) > LEVEL
+
+    size = np.abs(sample)
+    for axis in range(3):
+        first, second = (np.take(sample, places, axis) for places in (range(3), range(1, 4)))
+        assert uncorrelated(first, second)
+        assert uncorrelated(first**2, second**2)
+        assert not uncorrelated(first, second + 0.1 * first)
+    assert uncorrelated(np.sign(sample), size)
+    assert not uncorrelated(np.sign(sample + 0.01), size)
+
+
+def test_tails_are_as_heavy_as_they_should_be():
+    """Draws beyond 4 and 5 standard deviations, counted in a hundred million, are Poisson."""
+    cuts, n = jnp.asarray([4.0, 5.0, 4.0 / 0.99]), 10**8
+
+    @jax.jit
+    def count(key):
+        def add(total, t):
+            z = jnp.abs(standard_normal(jax.random.fold_in(key, t), (500, 1000)))
+            return total + jnp.stack([jnp.sum(z > cut) for cut in cuts]), None
+
+        return jax.lax.scan(add, jnp.zeros(3, jnp.int32), jnp.arange(n // 500_000))[0]
+
+    def is_poisson(found, cut):
+        law = stats.poisson(2 * n * stats.norm.sf(cut))
+        return min(law.cdf(found), law.sf(found - 1)) > LEVEL / 2
+
+    beyond_4, beyond_5, shrunk = (int(found) for found in count(jax.random.key(12)))
+    assert is_poisson(beyond_4, 4.0)
+    assert is_poisson(beyond_5, 5.0)
+    # Negative control: noise scaled by 0.99.
+    assert not is_poisson(shrunk, 4.0)
+
+
+@pytest.mark.parametrize("bits", [5, 12, 18, 40])
+def test_far_tails_have_the_gaussian_law(bits):
+    """Words that begin with zeros are those of the tail: there, its probability must be uniform."""
+    numbers = np.random.default_rng(13).integers(2**64, size=200_000, dtype=np.uint64) >> bits + 1
+
+    def is_uniform(numbers):
+        z = np.asarray(_normal_of(*words_of(numbers)), np.float64)
+        return stats.kstest(2 * stats.norm.sf(z) * 2.0**bits, "uniform").pvalue > LEVEL
+
+    assert is_uniform(numbers)
+    if bits > 12:
+        # Negative control: with 23 bits for the size of a draw, tails have few values.
+        assert not is_uniform((numbers >> 40 << 40) + 2**39)
+
+
+def test_tails_are_not_on_the_grid_of_23_bits():
+    """`jax.random.normal` takes 2^23 values, whose gaps a model of one step would show."""
+    bits = jnp.arange(2**23, dtype=jnp.uint32)
+    uniform = jax.lax.bitcast_convert_type(bits | 0x3F800000, jnp.float32) - 1
+    low = jnp.nextafter(jnp.float32(-1), jnp.float32(0))
+    grid = np.asarray(jnp.sqrt(jnp.float32(2)) * jax.lax.erf_inv(jnp.maximum(low, uniform * (1 - low) + low)))
+
+    def share_on_grid(z):
+        tail = np.asarray(z)[np.abs(z) > 2.5]
+        assert len(tail) > 500
+        return np.isin(tail, grid).mean()
+
+    key = jax.random.key(0)
+    assert share_on_grid(standard_normal(key, (100_000,))) < 0.1
+    assert share_on_grid(jax.random.normal(key, (100_000,), jnp.float32)) > 0.5
 
 
 class TestParts:

@@ -13,14 +13,9 @@ from noisycgd._validation import refuse
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
-from noisycgd.steps import log_noise_shares
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
 from noisycgd.types import Plan
-
-# A float32 normal takes one of 2^23 values and ends at 5.2, which a released model of a single step would show. The sum
-# of many does not; runs whose last iterate holds the noise of fewer steps than this draw in float64.
-FEW_STEPS = 256
 
 
 def train_cyclic(
@@ -90,23 +85,15 @@ def _run(
     reduced = ContrastLoss(loss, jnp.asarray(basis))
     weights = jnp.zeros((d, len(levels) * len(basis)), jnp.float32)
     gate_levels = jnp.asarray(levels)
-    fine = draws_fine(plan)
     l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
     for e in range(plan.epochs):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
-        key = randomness.key()
-        weights = run_epoch(weights, epoch, gate_levels, reduced, l2, noise_std, key, fine_noise=fine)
+        weights = run_epoch(weights, epoch, gate_levels, reduced, l2, noise_std, randomness.key())
         # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
         weights.block_until_ready()
         if on_epoch is not None:
             on_epoch(e + 1)
     return to_logit_weights(np.array(weights), basis)
-
-
-def draws_fine(plan: Plan) -> bool:
-    """Whether the last iterate holds the noise of so few steps, in terms of variance, that each must be fine."""
-    log_shares = log_noise_shares(plan.learning_rates, plan.contractions)
-    return float(np.sum(np.exp(2 * (log_shares - log_shares.max())))) < FEW_STEPS
 
 
 def check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:

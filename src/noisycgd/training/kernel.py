@@ -50,7 +50,7 @@ def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, los
     return product
 
 
-@partial(jax.jit, donate_argnums=0, static_argnames="fine_noise")
+@partial(jax.jit, donate_argnums=0)
 def run_epoch(
     weights: jax.Array,
     batches: StepBatch,
@@ -59,16 +59,15 @@ def run_epoch(
     l2: jax.Array,
     noise_std: jax.Array,
     key: jax.Array,
-    fine_noise: bool = False,
 ) -> jax.Array:
     """One pass over the k fixed batches: theta <- theta - eta (sum / b + l2 theta + noise_std Z) (THEORY section 0).
 
-    The divisor is the nominal b, also for a batch filled up with zero rows. See `standard_normal` for `fine_noise`.
+    The divisor is the nominal b, also for a batch filled up with zero rows.
     """
     nominal = batches.rows.shape[1]
 
     def step(theta: jax.Array, batch: StepBatch) -> tuple[jax.Array, None]:
-        noise = standard_normal(jax.random.fold_in(key, batch.position), theta.shape, fine_noise).astype(theta.dtype)
+        noise = standard_normal(jax.random.fold_in(key, batch.position), theta.shape).astype(theta.dtype)
         gradient = summed_gradient(theta, batch, levels, loss) / nominal
         return theta - batch.learning_rate * (gradient + l2 * theta + noise_std * noise), None
 

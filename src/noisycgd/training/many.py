@@ -28,7 +28,7 @@ from noisycgd._validation import refuse
 from noisycgd.contrasts import ContrastLoss, contrast_basis, to_logit_weights
 from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
-from noisycgd.training.cyclic import check_fits, draws_fine, train_cyclic
+from noisycgd.training.cyclic import check_fits, train_cyclic
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
 from noisycgd.types import Order, Plan
@@ -216,7 +216,7 @@ class _Counter:
                 raise
 
 
-@partial(jax.jit, donate_argnums=0, static_argnames="fine_noise")
+@partial(jax.jit, donate_argnums=0)
 def run_epoch_of_each(
     weights: jax.Array,
     batches: StepBatch,
@@ -226,7 +226,6 @@ def run_epoch_of_each(
     l2: jax.Array,
     noise_std: jax.Array,
     keys: tuple[jax.Array, ...],
-    fine_noise: bool = False,
 ) -> jax.Array:
     """`run_epoch` for T runs: (T, d, M q') weights, and batches with axes (k, T, ...), in the order that a scan reads.
 
@@ -235,7 +234,7 @@ def run_epoch_of_each(
     """
 
     def run(theta: jax.Array, batch: StepBatch, level: jax.Array, loss: Loss, *numbers: jax.Array) -> jax.Array:
-        stepped: jax.Array = run_epoch(theta, batch, level, ContrastLoss(loss, basis), *numbers, fine_noise=fine_noise)
+        stepped: jax.Array = run_epoch(theta, batch, level, ContrastLoss(loss, basis), *numbers)
         return stepped
 
     axes = StepBatch(rows=1, patterns=1, targets=1, scales=1, learning_rate=1, position=None)  # type: ignore[arg-type]
@@ -264,13 +263,12 @@ def _run_program(runs: Sequence[_Run], n_outputs: int, count: _Counter) -> list[
     losses = jax.tree.map(lambda *numbers: jnp.asarray(numbers, jnp.float32), *(run.loss for run in runs))
     l2 = jnp.asarray([run.plan.l2 for run in runs], jnp.float32)
     noise_std = jnp.asarray([run.plan.noise_std for run in runs], jnp.float32)
-    fine = any(draws_fine(run.plan) for run in runs)
     weights = jnp.zeros((len(runs), d, levels.shape[1] * len(basis)), jnp.float32)
     contrasts = jnp.asarray(basis)
     for e in range(E):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
         keys = tuple(run.randomness.key() for run in runs)
-        weights = run_epoch_of_each(weights, epoch, levels, losses, contrasts, l2, noise_std, keys, fine_noise=fine)
+        weights = run_epoch_of_each(weights, epoch, levels, losses, contrasts, l2, noise_std, keys)
         weights.block_until_ready()
         count.add(len(runs))
     return [to_logit_weights(each, basis) for each in np.array(weights)]

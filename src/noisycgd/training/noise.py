@@ -14,12 +14,17 @@ import math
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from numpy.polynomial.chebyshev import chebpts1
+from numpy.polynomial.polynomial import polyfit
 from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from noisycgd._validation import refuse
 
 
 class Randomness(Protocol):
@@ -114,11 +119,29 @@ _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
 
 
-def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) -> jax.Array:
-    """Independent standard normals: the numbers of `jax.random.normal`, in one pass over memory.
+# A normal is u f(w), with a sign, where t = 1 - u is its two-sided tail probability and w = -log(1 - u^2). Up to the
+# first w below, f is a polynomial in w, from there to t = 2^-64 one in sqrt(w), of a degree that float32 cannot tell
+# from f.
+_CENTRE, _FARTHEST, _DEGREE = 7.0, 63 * math.log(2), 10
 
-    On a CPU, JAX runs each of Threefry's rounds over the whole array; written out, the compiler fuses all of them with
-    the inverse error function and whatever uses the result. That draws a step's noise about three times as fast.
+
+def _fitted(low: float, high: float, power: int) -> NDArray[np.float32]:
+    """Coefficients of f as a polynomial in x = -1 to 1, while w^(1/power) goes from `low` to `high`."""
+    x = chebpts1(_DEGREE + 1)
+    w = (low + (high - low) * (x + 1) / 2) ** power
+    u = np.sqrt(-np.expm1(-w))
+    return polyfit(x, -ndtri(np.exp(-w) / (1 + u) / 2) / u, _DEGREE).astype(np.float32)
+
+
+_ROOTS = math.sqrt(_CENTRE), math.sqrt(_FARTHEST)
+_NEAR, _FAR = _fitted(0, _CENTRE, 1), _fitted(*_ROOTS, 2)
+
+
+def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+    """Independent standard normals in float32, each from all 64 bits of a Threefry block, in one pass over memory.
+
+    They reach 9.15 standard deviations. One bit is the sign, 63 are the tail probability, which float32 holds to 24
+    digits however small it is; so tails have no grid but float32's own. `jax.random.normal` has 2^23 values up to 5.4.
 
     Parameters
     ----------
@@ -126,14 +149,50 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...], fine: bool = False) 
         A scalar threefry2x32 key.
     shape : tuple of int
         Shape of the result.
-    fine : bool, default False
-        Draw in float64, where JAX allows it, instead of in float32.
+
+    Raises
+    ------
+    ParameterError
+        If counters of 32 bits do not suffice for the first axis, or for all others together.
+
+    Notes
+    -----
+    On a CPU, JAX runs each of Threefry's rounds over the whole array; written out, the compiler fuses all of them with
+    the transformation and whatever uses the result.
     """
-    if fine and jax.dtypes.canonicalize_dtype(jnp.float64) == jnp.float64 and math.prod(shape) < 2**32:
-        high, low = _blocks(key, math.prod(shape))
-        bits = high.astype(jnp.uint64) << np.uint64(32) | low.astype(jnp.uint64)
-        return _normal_of(bits >> np.uint64(12) | np.uint64(0x3FF0000000000000), np.float64).reshape(shape)
-    return _normal_of(random_bits(key, shape) >> np.uint32(9) | np.uint32(0x3F800000), np.float32)
+    return _normal_of(*_threefry(jax.random.key_data(key), *_counters(shape)))
+
+
+def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    """Two words that tell entries apart: the place on the first axis, and the place within the rest."""
+    if max(math.prod(shape[:1]), math.prod(shape[1:])) >= 2**32:
+        refuse("shape of noise", "below 2^32 on the first axis and on all others together", shape, "Split the array.")
+    places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
+    zero = jnp.zeros(shape, jnp.uint32)
+    rest = zero
+    for size, place in zip(shape[1:], places[1:], strict=True):
+        rest = rest * np.uint32(size) + place
+    return (places[0] if places else zero), rest
+
+
+def _normal_of(high: jax.Array, low: jax.Array) -> jax.Array:
+    """Normals from two uniform words each."""
+    t, u = _probability(high, low), _probability(~high, ~low)
+    # No logarithm's rounding may leave a negative number to the root.
+    w = jnp.maximum(-jnp.log(t * (2 - t)), 0)
+    near, (low_root, high_root) = w < _CENTRE, _ROOTS
+    x = jnp.where(near, w / _CENTRE, (jnp.sqrt(w) - low_root) / (high_root - low_root)) * 2 - 1
+    f = jnp.where(near, _NEAR[-1], _FAR[-1])
+    for a, b in zip(_NEAR[-2::-1], _FAR[-2::-1], strict=True):
+        f = f * x + jnp.where(near, a, b)
+    size = jax.lax.bitcast_convert_type(u * f, jnp.uint32)
+    return jax.lax.bitcast_convert_type(size | high & np.uint32(1 << 31), jnp.float32)
+
+
+def _probability(high: jax.Array, low: jax.Array) -> jax.Array:
+    """(m + 1/2) / 2^63 for the number m in the last 63 of 64 bits, to float32's relative precision."""
+    upper = (high & np.uint32(2**31 - 1)).astype(jnp.float32) * 2.0**32
+    return (upper + (low.astype(jnp.float32) + 0.5)) * 2.0**-63
 
 
 def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
@@ -141,22 +200,9 @@ def random_bits(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     size = math.prod(shape)
     if size >= 2**32:
         return jax.random.bits(key, shape, jnp.uint32)
-    high, low = _blocks(key, size)
-    return (high ^ low).reshape(shape)
-
-
-def _normal_of(bits: jax.Array, dtype: Any) -> jax.Array:
-    """Normals from the bits of numbers in [1, 2), which are moved to (-1, 1) first."""
-    unit = jax.lax.bitcast_convert_type(bits, dtype) - 1
-    lowest = np.nextafter(dtype(-1), dtype(0))
-    normal: jax.Array = dtype(math.sqrt(2)) * jax.lax.erf_inv(jnp.maximum(lowest, unit * (1 - lowest) + lowest))
-    return normal
-
-
-def _blocks(key: jax.Array, size: int) -> tuple[jax.Array, jax.Array]:
-    """Two words from each of the first `size` counters."""
     counter = jax.lax.iota(jnp.uint32, size)
-    return _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    high, low = _threefry(jax.random.key_data(key), jnp.zeros_like(counter), counter)
+    return (high ^ low).reshape(shape)
 
 
 def _threefry(key: jax.Array, x: jax.Array, y: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -88,7 +88,7 @@ def train_poisson(
     _check_fits(records, plan)
     n, b = plan.n_records, plan.batch_size
     chunk = default_chunk(n, b) if chunk_size is None else check_integer("chunk_size", chunk_size, low=1)
-    # The state stays float32; noise is drawn in float64, and iterates are summed in it.
+    # The state stays float32; iterates are summed in float64.
     with jax.enable_x64(True):
         records = jax.tree.map(jnp.asarray, records)
         # A copy: the epochs consume their state.
@@ -109,8 +109,6 @@ def train_poisson(
                 randomness.key(),
                 sampling_rate=plan.sampling_rate,
                 chunk_size=chunk,
-                # Every iterate may be seen: float32 normals end at 5.2, which a single step would show.
-                fine_noise=True,
             )
             # Waiting here keeps Ctrl-C prompt and the progress bar true; an epoch is long beside one dispatch.
             jax.tree.map(lambda leaf: leaf.block_until_ready(), state)
@@ -121,7 +119,7 @@ def train_poisson(
         return jax.tree.map(np.array, state.parameters)
 
 
-@partial(jax.jit, donate_argnums=0, static_argnames=("sampling_rate", "chunk_size", "fine_noise"))
+@partial(jax.jit, donate_argnums=0, static_argnames=("sampling_rate", "chunk_size"))
 def run_poisson_epoch(
     state: State,
     records: Any,
@@ -132,7 +130,6 @@ def run_poisson_epoch(
     *,
     sampling_rate: float,
     chunk_size: int,
-    fine_noise: bool = False,
 ) -> State:
     """One step per learning rate; see `train_poisson`."""
     n = jax.tree.leaves(records)[0].shape[0]
@@ -143,7 +140,7 @@ def run_poisson_epoch(
         theta = state.parameters
         mask = sample_mask(jax.random.fold_in(sampling_key, t), n, sampling_rate)
         gradient = masked_sum(theta, records, model, mask, chunk_size)
-        noise = normal_like(jax.random.fold_in(noise_key, t), theta, fine_noise)
+        noise = normal_like(jax.random.fold_in(noise_key, t), theta)
 
         def moved(v: jax.Array, g: jax.Array, z: jax.Array) -> jax.Array:
             return v - eta * (g / settings.batch_size + settings.l2 * v + settings.noise_std * z)
@@ -213,11 +210,11 @@ def fill_slots(records: Any, running: jax.Array, slots: jax.Array) -> tuple[Any,
     return jax.tree.map(lambda leaf: leaf.at[chosen].get(mode="clip"), records), slots < running[-1]
 
 
-def normal_like(key: jax.Array, parameters: Parameters, fine: bool = False) -> Parameters:
+def normal_like(key: jax.Array, parameters: Parameters) -> Parameters:
     """Standard normals in the shape of the parameters, each leaf from a key of its own; see `standard_normal`."""
     leaves, structure = jax.tree.flatten(parameters)
     keys = [jax.random.fold_in(key, i) for i in range(len(leaves))]
-    noise = [standard_normal(k, leaf.shape, fine).astype(leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    noise = [standard_normal(k, leaf.shape).astype(leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, noise)
 
 

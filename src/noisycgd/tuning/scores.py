@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import check_scoring, get_scorer_names
@@ -16,7 +17,6 @@ from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, c
 from noisycgd.data.sources import to_matrix, to_vector
 from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.statements import score_std
-from noisycgd.training.noise import standard_normal
 from noisycgd.tuning.trials import Trial
 
 Score = Callable[[tuple[Trial, PrivateEstimator]], float]
@@ -75,7 +75,7 @@ def private_score(mu: float, X: NDArray[Any], y: NDArray[Any]) -> Score:
         # A stream of its own, so that the noise does not depend on where the trial ran.
         key = trial.randomness.spawn(0).key()
         with jax.enable_x64(True):
-            noise = np.asarray(standard_normal(key, (1,), fine=True))[0]
+            noise = float(jax.random.normal(key, (), jnp.float64))
         return _finite(accuracy + std * noise)
 
     return score
