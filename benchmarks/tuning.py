@@ -101,6 +101,9 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     shown = [data for data in DATA if any(run["data"] == data for run in runs)]
     figure = Figure(figsize=(1.2 + 3.1 * len(shown), 3.8), layout="constrained")
     FigureCanvasAgg(figure)
+    ranges = {data: _range(runs, data) for data in shown}
+    # All panels span the same number of points: a difference looks as large in each.
+    half = 0.55 * max((high - low for low, high in ranges.values()), default=1.0) + 0.2
     for axes, data in zip(np.ravel(figure.subplots(1, len(shown))), shown, strict=True):
         for x, way in enumerate(WAYS):
             found = accuracies(runs, data, way)
@@ -109,6 +112,7 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
                 axes.plot([x] * len(found), found, "o", color="0.45", markerfacecolor="white", markersize=6, zorder=3)
         axes.set_xticks(range(len(WAYS)), [way.replace(", ", ",\n") for way in WAYS], fontsize=9)
         axes.set_xlim(-0.6, len(WAYS) - 0.4)
+        axes.set_ylim(np.mean(ranges[data]) - half, np.mean(ranges[data]) + half)
         axes.set_title(data, fontsize=11)
         axes.spines[["top", "right"]].set_visible(False)
         axes.set_ylabel("test accuracy, %")
@@ -116,6 +120,11 @@ def draw(runs: Sequence[dict[str, Any]], path: Path) -> None:
     part = path.with_name(path.name + ".part")
     figure.savefig(part, format="png", dpi=150, metadata={"Software": None})
     os.replace(part, path)
+
+
+def _range(runs: Sequence[dict[str, Any]], data: str) -> tuple[float, float]:
+    found = [accuracy for way in WAYS for accuracy in accuracies(runs, data, way)]
+    return min(found), max(found)
 
 
 if __name__ == "__main__":
