@@ -84,6 +84,18 @@ def with_secrecy(facts: dict[str, Any], secret: bool) -> dict[str, Any]:
     return facts | {"status": Status.VOID, "reasons": reasons}
 
 
+def as_watched(guarantee: Guarantee) -> Guarantee:
+    """The statement of a model whose training was watched, which promises nothing."""
+    # The last condition is about what leaves.
+    *kept, leaving = guarantee.conditions
+    return replace(
+        guarantee,
+        status=Status.VOID,
+        reasons=(*guarantee.reasons, "noisycgd.research watched the training, for an experiment on public data"),
+        conditions=(*kept, replace(leaving, enforced="NOT so: noisycgd.research watched the training")),
+    )
+
+
 def generator(secret: bool) -> str:
     """Where randomness came from, in words."""
     return "the operating system's generator" if secret else "a FIXED SEED, for a test"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -17,8 +18,9 @@ from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeErr
 from noisycgd.data import RowBounds
 from noisycgd.data.sources import to_matrix, to_vector
 from noisycgd.estimators._search import warn_of_search
-from noisycgd.statements import state_guarantee
+from noisycgd.statements import as_watched, state_guarantee
 from noisycgd.training import Randomness, system_randomness
+from noisycgd.training.watching import is_watched, shown_as
 from noisycgd.types import EpsilonDelta, GaussianMu, Guarantee, NoiseMultiplier, Target
 
 RESTORE = "Restore the folder from a copy, or train and save the model again."
@@ -170,7 +172,18 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
 
     def _trained(self, X: Any, y: Any, randomness: Randomness | None) -> dict[str, Any]:
         encoded, records = self._records(X, y)
-        return self._released(encoded, records.shape, self._train(records, randomness), randomness)
+
+        def released(fitted: dict[str, Any]) -> dict[str, Any]:
+            return self._released(encoded, records.shape, fitted, randomness)
+
+        def fitted_copy(fitted: dict[str, Any]) -> PrivateEstimator:
+            model = copy.copy(self)
+            for name, value in released(fitted).items():
+                setattr(model, name, value)
+            return model
+
+        with shown_as(fitted_copy):
+            return released(self._train(records, randomness))
 
     def _records(self, X: Any, y: Any) -> tuple[Encoded, Records]:
         rows, y = self._read(X, y)
@@ -188,7 +201,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
             **encoded.attributes,
             "bounds_": shape.bounds,
             **fitted,
-            "guarantee_": guarantee,
+            "guarantee_": as_watched(guarantee) if is_watched() else guarantee,
             "fitted_parameters_": self.get_params(deep=False),
         }
 

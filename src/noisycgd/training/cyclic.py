@@ -15,6 +15,7 @@ from noisycgd.data.batches import FixedBatches
 from noisycgd.losses import Loss
 from noisycgd.training.kernel import StepBatch, run_epoch
 from noisycgd.training.noise import Randomness
+from noisycgd.training.watching import show
 from noisycgd.types import Plan
 
 
@@ -86,6 +87,10 @@ def _run(
     weights = jnp.zeros((d, len(levels) * len(basis)), jnp.float32)
     gate_levels = jnp.asarray(levels)
     l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
+
+    def released() -> NDArray[np.float32]:
+        return to_logit_weights(np.array(weights), basis)
+
     for e in range(plan.epochs):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
         weights = run_epoch(weights, epoch, gate_levels, reduced, l2, noise_std, randomness.key())
@@ -93,7 +98,8 @@ def _run(
         weights.block_until_ready()
         if on_epoch is not None:
             on_epoch(e + 1)
-    return to_logit_weights(np.array(weights), basis)
+        show(e + 1, plan.epochs, released)
+    return released()
 
 
 def check_fits(batches: FixedBatches, loss: Loss, plan: Plan, n_outputs: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from noisycgd._validation import check_integer, refuse
 from noisycgd.training.models import Parameters, RecordModel
 from noisycgd.training.noise import Randomness, random_bits, standard_normal
+from noisycgd.training.watching import show
 from noisycgd.types import PoissonPlan
 
 # Chunks of at most so many records keep a step's memory small, whatever the batch size.
@@ -99,6 +100,13 @@ def train_poisson(
         settings = Settings(jnp.float32(b), jnp.float32(plan.l2), jnp.float32(plan.noise_std), radius)
         rates = plan.learning_rates.reshape(plan.epochs, -1).astype(np.float32)
         state = State(parameters, total)
+
+        def released(epochs: int) -> Parameters:
+            if plan.average:
+                steps = epochs * rates.shape[1]
+                return jax.tree.map(lambda leaf: np.array(leaf / steps, np.float32), state.total)
+            return jax.tree.map(np.array, state.parameters)
+
         for e in range(plan.epochs):
             state = run_poisson_epoch(
                 state,
@@ -114,9 +122,8 @@ def train_poisson(
             jax.tree.map(lambda leaf: leaf.block_until_ready(), state)
             if on_epoch is not None:
                 on_epoch(e + 1)
-        if plan.average:
-            return jax.tree.map(lambda leaf: np.array(leaf / plan.steps, np.float32), state.total)
-        return jax.tree.map(np.array, state.parameters)
+            show(e + 1, plan.epochs, partial(released, e + 1))
+        return released(plan.epochs)
 
 
 @partial(jax.jit, donate_argnums=0, static_argnames=("sampling_rate", "chunk_size"))

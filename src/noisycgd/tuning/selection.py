@@ -19,6 +19,7 @@ from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
 from noisycgd.statements import state_selection
 from noisycgd.training import Randomness, system_randomness
+from noisycgd.training.watching import is_watched
 from noisycgd.tuning.budget import Budget, check_tunable, may_sample
 from noisycgd.tuning.candidates import Candidates
 from noisycgd.tuning.scores import private_score, public_score
@@ -154,6 +155,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """
         warn_of_search()
         self._unfit()
+        if is_watched():
+            refuse("watched_iterates", "around fits of single estimators", "PrivateSelection", "Watch one candidate.")
         fitted = self._selected(X, y, X_public, y_public)
         for name, value in fitted.items():
             setattr(self, name, value)
