@@ -14,6 +14,7 @@ from noisycgd.features.random import (
     default_bandwidth,
     make_row_features,
     read_row_features,
+    seen_rows,
 )
 from noisycgd.losses import MarginSoftmax
 from noisycgd.planning import plan_noisy_cgd
@@ -282,7 +283,7 @@ def test_refusals(kind, components, options, error, words):
 def test_mapped_rows_stand_in_for_bounded_rows(kind, draw):
     bounds = RowBounds.create(R, "clip", True, 0.5, None, D - 1)
     features = make(kind, draw)
-    mapped = features.after(bounds)
+    mapped = seen_rows(bounds, features)
     X = np.random.default_rng(2).standard_normal((5000, D - 1))
     assert mapped.width(D - 1) == features.n_features
     assert mapped.method.startswith("clip")
@@ -324,5 +325,5 @@ def test_noisy_cgd_trains_on_mapped_rows(kind, harmonic):
         logits = np.concatenate([gates.logits(chunk, weights) for _, chunk in bounds.chunks(X)])
         return (logits.argmax(axis=1) == y).mean()
 
-    assert accuracy(features.after(plain), features.gates) > 0.9
+    assert accuracy(seen_rows(plain, features), features.gates) > 0.9
     assert accuracy(plain, make_gates("linear", 2, 0, None)) < 0.75

@@ -17,7 +17,7 @@ from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.batches import FixedBatches
 from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
-from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features
+from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features, seen_rows
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD
 from noisycgd.losses import Loss
 from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
@@ -117,7 +117,7 @@ class GatedLinearEstimator(PrivateEstimator):
     def _design(self, shape: Shape) -> Design:
         bounds = shape.bounds
         mapped = self._row_features(bounds.width(shape.n_columns), bounds.row_norm, shape.seed)
-        rows = bounds if mapped is None else mapped.after(bounds)
+        rows = seen_rows(bounds, mapped)
         kind, P = self._gates()
         features = make_gates(kind, rows.width(shape.n_columns), P, shape.seed)
         rho = features.feature_norm(rows.row_norm)
@@ -204,13 +204,9 @@ class GatedLinearEstimator(PrivateEstimator):
 
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
         features: GatedFeatures = self.features_
-        seen = self._seen()
+        seen = seen_rows(self.bounds_, self.row_features_)
         parts = [features.logits(part, self.weights_) for _, part in seen.chunks(rows)]
         return np.concatenate(parts)
-
-    def _seen(self) -> RowBounds | MappedRows:
-        """The public map from a raw row to the row that the gates see."""
-        return self.bounds_ if self.row_features_ is None else self.row_features_.after(self.bounds_)
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
         features: GatedFeatures = self.features_
@@ -232,7 +228,7 @@ class GatedLinearEstimator(PrivateEstimator):
             raise ModelFileError(f"gates must be a known kind with a possible number of hyperplanes; got {kind!r}, {P}")
         mapped = document.get("row_features")
         self.row_features_ = None if mapped is None else read_row_features(tensors, mapped)
-        width = self._seen().width(self.n_features_in_)
+        width = seen_rows(self.bounds_, self.row_features_).width(self.n_features_in_)
         H = {"linear": 0, "iid": P, "antithetic": P // 2}[kind]
         self.features_ = GatedFeatures(kind, P, checked_tensor(tensors, "hyperplanes", (width, H), np.float32))
         # Not told by the parameters, which may have been changed since the fit.

@@ -16,7 +16,7 @@ from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._gated import draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier, PrivateRegressor
 from noisycgd.features.gates import FLOAT32_SLACK
-from noisycgd.features.random import MappedRows, RowFeatures, read_row_features
+from noisycgd.features.random import MappedRows, RowFeatures, read_row_features, seen_rows
 from noisycgd.guarantee import SSP
 from noisycgd.ssp import SSPPlan, Statistics, plan_ssp, solve_ssp
 from noisycgd.statements import state_ssp
@@ -48,13 +48,12 @@ class SSPEstimator(PrivateEstimator):
         return self._plan(shape, seen, _norm_bound(seen))
 
     def _features(self, shape: Shape) -> tuple[RowFeatures | None, RowBounds | MappedRows]:
-        bounds = shape.bounds
+        bounds, mapped = shape.bounds, None
         kind = check_choice("features", self.features, FEATURES)
-        if kind == "identity":
-            return None, bounds
-        width, R = bounds.width(shape.n_columns), bounds.row_norm
-        mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, R, shape.seed)
-        return mapped, mapped.after(bounds)
+        if kind != "identity":
+            width, R = bounds.width(shape.n_columns), bounds.row_norm
+            mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, R, shape.seed)
+        return mapped, seen_rows(bounds, mapped)
 
     def _plan(self, shape: Shape, seen: RowBounds | MappedRows, feature_norm: float) -> SSPPlan:
         check_choice("clip", self.clip, ("public", "data"))
@@ -96,11 +95,8 @@ class SSPEstimator(PrivateEstimator):
             inferred=encoded.inferred,
         )
 
-    def _seen(self) -> RowBounds | MappedRows:
-        return self.bounds_ if self.row_features_ is None else self.row_features_.after(self.bounds_)
-
     def _logits_of(self, rows: NDArray[Any]) -> NDArray[np.float32]:
-        parts = [part @ self.weights_ for _, part in self._seen().chunks(rows)]
+        parts = [part @ self.weights_ for _, part in seen_rows(self.bounds_, self.row_features_).chunks(rows)]
         return np.concatenate(parts).astype(np.float32)
 
     def _state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -114,7 +110,7 @@ class SSPEstimator(PrivateEstimator):
     ) -> None:
         mapped = document.get("row_features")
         self.row_features_ = None if mapped is None else read_row_features(tensors, mapped)
-        width = self._seen().width(self.n_features_in_)
+        width = seen_rows(self.bounds_, self.row_features_).width(self.n_features_in_)
         self.weights_ = checked_tensor(tensors, "weights", (width, counts[0]), np.float64)
 
 

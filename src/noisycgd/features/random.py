@@ -74,10 +74,6 @@ class RowFeatures(abc.ABC):
         """The one gate, always open, that a gated-linear model puts on the mapped rows."""
         return make_gates("linear", self.n_features, 0, None)
 
-    def after(self, bounds: RowBounds) -> MappedRows:
-        """`bounds`, then this map: what `make_batches`, training and prediction read in the place of `RowBounds`."""
-        return MappedRows(bounds, self)
-
     def to_tensors(self) -> dict[str, NDArray[np.float32]]:
         """The drawn numbers, for a model file; with `to_dict` they are the whole map."""
         return {"directions": self.directions}
@@ -257,6 +253,11 @@ class MappedRows:
     def __call__(self, rows: Any) -> NDArray[np.float32]:
         """Unbounded (n, d) -> mapped (n, D) float32; raises DataError on non-finite input."""
         return self.features.transform(self.bounds(rows))
+
+
+def seen_rows(bounds: RowBounds, features: RowFeatures | None) -> RowBounds | MappedRows:
+    """The public map from a raw row to the row that a model sees: bounded, then mapped if there is a map."""
+    return bounds if features is None else MappedRows(bounds, features)
 
 
 def default_bandwidth(row_norm: float) -> float:
