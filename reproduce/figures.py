@@ -1,0 +1,223 @@
+"""Pictures, without pyplot: line styles and markers tell the curves apart, so that they read in black and white."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import itertools
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from noisycgd.data.datasets import DATASETS
+from reproduce.classes import per_class
+from reproduce.curves import BAR, Point, curve, panel_title
+from reproduce.methods import DELTA
+from reproduce.summary import LARGEST_EPSILON, Summary, standard_error
+from reproduce.tables import in_print
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_STYLES: tuple[dict[str, Any], ...] = (
+    {"linestyle": "-", "marker": "o", "color": "0.0"},
+    {"linestyle": "--", "marker": "s", "color": "0.0", "markerfacecolor": "white"},
+    {"linestyle": "-.", "marker": "^", "color": "0.35"},
+    {"linestyle": ":", "marker": "D", "color": "0.35", "markerfacecolor": "white"},
+    {"linestyle": "-", "marker": "v", "color": "0.55", "markerfacecolor": "white"},
+    {"linestyle": "--", "marker": "P", "color": "0.55"},
+    {"linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "X", "color": "0.2", "markerfacecolor": "white"},
+    {"linestyle": (0, (8, 3)), "marker": "*", "color": "0.4"},
+)
+_MARKS = 8
+"""Markers and error bars on a curve, about."""
+
+Groups = list[tuple[tuple[str, float], list[Summary]]]
+
+
+def line_style(i: int) -> dict[str, Any]:
+    """Of the i-th curve; after eight they repeat."""
+    return {"markersize": 5.5, "linewidth": 1.4, **_STYLES[i % len(_STYLES)]}
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+    """The default style of matplotlib defaults, whatever the user's is, and ids in an SVG that do not change."""
+    from matplotlib import style
+
+    with style.context(["default", {"svg.hashsalt": "noisycgd", "font.family": "DejaVu Sans"}]):
+        yield
+
+
+def image(figure: Figure, kind: str) -> bytes:
+    """PNG or SVG; the same figure gives the same bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    stream = io.BytesIO()
+    with plain():
+        FigureCanvasAgg(figure)
+        metadata = {"Software": None} if kind == "png" else {"Date": None, "Creator": None}
+        figure.savefig(stream, format=kind, dpi=150, metadata=metadata)
+    return stream.getvalue()
+
+
+def grouped(found: Sequence[Summary]) -> Groups:
+    """Cells of a panel: by data set and noise level, those without any run left out."""
+    groups = itertools.groupby(found, key=lambda s: (s.cell.dataset, s.cell.noise_multiplier))
+    listed = [(key, list(group)) for key, group in groups]
+    return [(key, group) for key, group in listed if any(one.n for one in group)]
+
+
+def panels(groups: Groups, height: float = 4.6) -> tuple[Figure, list[Axes]]:
+    """Axes side by side, one per group, under a heading that names the data and delta; room for a legend below."""
+    from matplotlib.figure import Figure
+
+    names = {dataset for (dataset, _), _ in groups}
+    heading = f"delta = {in_print(DELTA)}"
+    if len(names) == 1:
+        heading = f"{DATASETS[next(iter(names))].title}, {heading}"
+    figure = Figure(figsize=(5.2 * max(len(groups), 1.4), height), layout="constrained", facecolor="white")
+    drawn = figure.subplots(1, len(groups), squeeze=False)[0].tolist()
+    for axes, ((dataset, noise), _) in zip(drawn, groups, strict=True):
+        title = panel_title(noise) if len(names) == 1 else f"{DATASETS[dataset].title}, {panel_title(noise)}"
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(color="0.92")
+        axes.set_axisbelow(True)
+        axes.tick_params(labelsize=9)
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=11, fontweight="bold")
+    return figure, drawn
+
+
+def legend(figure: Figure, drawn: Sequence[Axes], labels: Sequence[str], note: str) -> None:
+    """All curves once, below the panels, and above them the note."""
+    handles = dict(pair for axes in drawn for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    shown = [label for label in dict.fromkeys(labels) if label in handles]
+    figure.legend(
+        [handles[label] for label in shown],
+        shown,
+        loc="outside lower left",
+        ncols=min(len(drawn), 2),
+        frameon=False,
+        fontsize=9,
+        handlelength=3.6,
+        title=textwrap.fill(note, int(17 * figure.get_figwidth())),
+        title_fontsize=8.5,
+        alignment="left",
+    )
+
+
+def labelled(groups: Groups, by_method: bool = False) -> dict[str, str]:
+    """Title of each curve -> what the legend says: its numbers of seeds, and the status unless it is proved."""
+    cells: dict[str, list[Summary]] = {}
+    for _, group in groups:
+        for one in group:
+            if one.n:
+                cells.setdefault(one.cell.method.title if by_method else one.title, []).append(one)
+    labels = {}
+    for title, ones in cells.items():
+        seeds = " and ".join(dict.fromkeys(one.seeds for one in ones))
+        private = [one for one in ones if one.epsilon is None or one.epsilon <= LARGEST_EPSILON]
+        words = dict.fromkeys(one.status.replace("void", "not private") for one in private if one.status != "proved")
+        labels[title] = f"{title} ({', '.join([f'{seeds} seed' + 's' * (seeds != '1'), *words])})"
+    return labels
+
+
+def curves_figure(found: Sequence[Summary], note: str = "", against: str = "epsilon") -> Figure | None:
+    """Accuracy along training against epsilon or the epoch, a panel per data set and noise level; None without runs."""
+    groups = grouped(found)
+    if not groups:
+        return None
+    labels = labelled(groups)
+    with plain():
+        figure, drawn = panels(groups)
+        for axes, (_, group) in zip(drawn, groups, strict=True):
+            curves = [curve(one) for one in group]
+            for i, (one, points) in enumerate(zip(group, curves, strict=True)):
+                if points:
+                    _draw_curve(axes, points, against, (i, len(group)), labels[one.title])
+            axes.set_xlabel("epsilon (nats, replace-one)" if against == "epsilon" else "epochs", fontsize=9)
+            axes.set_xlim(left=0)
+            _focus(axes, curves)
+        drawn[0].set_ylabel("test accuracy (%)", fontsize=9)
+        legend(figure, drawn, list(labels.values()), note)
+    return figure
+
+
+def _draw_curve(axes: Axes, points: Sequence[Point], against: str, place: tuple[int, int], label: str) -> None:
+    x = [point.epsilon if against == "epsilon" else point.epoch for point in points]
+    every = max(1, len(points) // _MARKS)
+    # Each curve has its markers elsewhere, so that they do not hide one another.
+    marked = ((len(points) - 1 - place[0] * every // place[1]) % every, every)
+    axes.errorbar(
+        x, [p.accuracy for p in points], yerr=[p.bar for p in points], label=label, errorevery=marked, markevery=marked,
+        capsize=2.5, elinewidth=1.1, **line_style(place[0]),
+    )  # fmt: skip
+
+
+def _focus(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
+    """Leave out the steep start below, where it would squeeze all that differs into a line."""
+    values = [p.accuracy for points in curves for p in points]
+    late = [p.accuracy for points in curves for p in points if 5 * p.epoch >= points[-1].epoch]
+    if late:
+        margin = 0.08 * max(max(values) - min(late), 1.0)
+        axes.set_ylim(max(min(late) - margin, 0.0), min(max(values) + margin, 100.0))
+
+
+def parameter_figure(found: Sequence[Summary], name: str, note: str = "") -> Figure | None:
+    """Accuracy of the finished runs against a parameter, one curve per method; None without runs."""
+    groups = grouped(found)
+    if not groups:
+        return None
+    labels = labelled(groups, by_method=True)
+    with plain():
+        figure, drawn = panels(groups)
+        for axes, (_, group) in zip(drawn, groups, strict=True):
+            for i, (title, label) in enumerate(labels.items()):
+                ones = [one for one in group if one.cell.method.title == title and one.n]
+                if ones:
+                    axes.errorbar(
+                        [one.cell.changes[name] for one in ones], [one.mean for one in ones],
+                        yerr=[BAR * standard_error(one.values()) for one in ones], label=label, capsize=2.5,
+                        elinewidth=1.1, **line_style(i),
+                    )  # fmt: skip
+            values = sorted({one.cell.changes[name] for one in group})
+            axes.set_xscale("log")
+            axes.set_xticks(values, [f"{value:g}" for value in values])
+            axes.minorticks_off()
+            axes.set_xlabel(name.replace("_", " "), fontsize=9)
+        drawn[0].set_ylabel("test accuracy (%)", fontsize=9)
+        legend(figure, drawn, list(labels.values()), note)
+    return figure
+
+
+def classes_figure(found: Sequence[Summary], note: str = "") -> Figure | None:
+    """Mean accuracy of each class, one marker per method; None without runs."""
+    groups = grouped(found)
+    if not groups:
+        return None
+    labels = labelled(groups)
+    titles = list(labels)
+    n_classes = max(len(DATASETS[dataset].classes) for (dataset, _), _ in groups)
+    with plain():
+        figure, drawn = panels(groups, height=1.6 + 0.065 * n_classes * (len(titles) + 2))
+        for axes, ((dataset, _), group) in zip(drawn, groups, strict=True):
+            names = DATASETS[dataset].class_names
+            for one in group:
+                if not one.n:
+                    continue
+                i = titles.index(one.title)
+                # Methods stand one above another within the band of a class.
+                heights = [c + 0.75 * ((i + 0.5) / len(titles) - 0.5) for c in range(len(names))]
+                marker = line_style(i) | {"linestyle": "none"}
+                axes.plot(per_class(one), heights, label=labels[one.title], **marker)
+            for c in range(1, len(names)):
+                axes.axhline(c - 0.5, color="0.8", linewidth=0.8)
+            axes.set_yticks(range(len(names)), names)
+            axes.set_ylim(len(names) - 0.5, -0.5)
+            axes.grid(False, axis="y")
+            axes.set_xlabel("test accuracy of the class (%)", fontsize=9)
+        drawn[0].set_ylabel("class", fontsize=9)
+        legend(figure, drawn, list(labels.values()), note)
+    return figure

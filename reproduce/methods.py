@@ -1,0 +1,139 @@
+"""From a method of `methods.toml` and a cell of a table to the run that fills it."""
+
+from __future__ import annotations
+
+import functools
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from reproduce.runs import Run, Store
+from reproduce.training import n_records
+
+METHODS_FILE = Path(__file__).parent / "methods.toml"
+DELTA = 1e-5
+EPOCHS = 400
+"""Of the paper's runs; marks that depend on epochs refer to these even in shorter runs."""
+BATCH_SIZE = 1000
+SEARCH_EPOCHS, SEARCH_SEED = 100, 0
+LABELS = {15.0: 1.33, 5.0: 4.76}
+"""What the paper prints for a noise multiplier, whatever the data set."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One entry of `methods.toml`."""
+
+    name: str
+    title: str
+    estimator: str
+    parameters: Mapping[str, Any]
+    by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    rates: Sequence[float] = ()
+    first_rate: float | None = None
+    rows: str = "unit"
+
+    @property
+    def iterative(self) -> bool:
+        """Whether it trains in epochs."""
+        return not self.estimator.startswith("SSP")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A method on a data set at a noise level, with changes of its own."""
+
+    method: Method
+    dataset: str
+    noise_multiplier: float
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    epochs: int = EPOCHS
+
+    @property
+    def label(self) -> float:
+        """The paper's name for the noise level."""
+        return LABELS[self.noise_multiplier]
+
+    def run(self, seed: int, rate: float | None = None) -> Run:
+        """The run of a seed; `rate` replaces a learning rate that is searched."""
+        by_dataset = self.method.by_dataset.get(self.dataset, {})
+        given: dict[str, Any] = {**self.method.parameters, **by_dataset, **self.changes}
+        given["delta"] = DELTA
+        if rate is not None:
+            given["learning_rate"] = rate
+        if self.method.iterative:
+            given["epochs"] = self.epochs
+        if "epsilon" not in given:
+            given["noise_multiplier"] = self.noise_multiplier
+        for name, value in given.items():
+            if isinstance(value, str) and value.startswith("<"):
+                given[name] = self._filled(value, given)
+        return Run(self.dataset, self.method.estimator, given, seed, self.method.rows)
+
+    def _filled(self, mark: str, given: Mapping[str, Any]) -> float:
+        if mark == "<label>":
+            return self.label
+        # Rounded, so that a digit at the end of a computed number does not make another run; epsilon is rounded down.
+        if mark == "<exact>":
+            return math.floor(1e4 * exact_epsilon(self.dataset, self.noise_multiplier)) / 1e4
+        if mark == "<equal base>":
+            return float(f"{equal_contraction(self.dataset, self.noise_multiplier) / given['learning_rate']:.5g}")
+        raise ValueError(f"mark must be <label>, <exact> or <equal base>; got {mark}. Correct {METHODS_FILE.name}.")
+
+    def search(self, store: Store) -> tuple[Run | None, float | None]:
+        """The next run of the search for a learning rate, or None and the best rate (None where none is searched).
+
+        From `first_rate` uphill in test accuracy, one seed, few epochs, until both neighbours of the best are worse.
+        """
+        if not self.method.rates or "learning_rate" in self.changes:
+            return None, None
+        rates = sorted(self.method.rates)
+        start = rates.index(self.method.first_rate) if self.method.first_rate else len(rates) // 2
+        short = replace(self, epochs=min(self.epochs, SEARCH_EPOCHS))
+        runs = [short.run(SEARCH_SEED, rate) for rate in rates]
+        scores = {i: found["accuracy"] for i, run in enumerate(runs) if (found := store.result(run)) is not None}
+        following = climb(len(rates), start, scores)
+        if following is not None:
+            return runs[following], None
+        return None, rates[best_of(scores)]
+
+
+def best_of(scores: Mapping[int, float]) -> int:
+    """Index of the largest score, the first of several."""
+    return max(sorted(scores), key=lambda i: scores[i])
+
+
+def climb(size: int, start: int, scores: Mapping[int, float]) -> int | None:
+    """Next index to try on the way uphill, None at the top: both neighbours of the best were tried."""
+    if start not in scores:
+        return start
+    top = best_of(scores)
+    return next((i for i in (top + 1, top - 1) if 0 <= i < size and i not in scores), None)
+
+
+@functools.cache
+def exact_epsilon(dataset: str, noise_multiplier: float) -> float:
+    """Exact epsilon of the paper's DP-SGD run on that data set, under replace-one adjacency (THEORY section 4)."""
+    from noisycgd.accounting import poisson_profile
+
+    profile = poisson_profile(n_records(dataset), BATCH_SIZE, noise_multiplier, epochs=EPOCHS, delta=DELTA)
+    return float(profile.epsilon(DELTA))
+
+
+@functools.cache
+def equal_contraction(dataset: str, noise_multiplier: float) -> float:
+    """The eta * l2 with which NoisyCGD's formula gives DP-SGD's epsilon: the paper's recipe for choosing l2."""
+    from noisycgd.planning import equal_base_contraction
+
+    return equal_base_contraction(n_records(dataset), BATCH_SIZE, EPOCHS, noise_multiplier, DELTA).contraction
+
+
+@functools.cache
+def methods(path: Path = METHODS_FILE) -> dict[str, Method]:
+    """All methods by name."""
+    with path.open("rb") as file:
+        entries = tomllib.load(file)
+    return {name: Method(name=name, **entry) for name, entry in entries.items()}

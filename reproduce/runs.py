@@ -1,0 +1,137 @@
+"""One training run as data, and the file that remembers which runs are done.
+
+A run is named by what determines it, so that two tables share the runs they have in common and none is made twice.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+RESULTS = Path(__file__).parent / "results"
+
+
+@dataclass(frozen=True)
+class Run:
+    """A fit of an estimator on a named data set.
+
+    Attributes
+    ----------
+    dataset : str
+        Name that `noisycgd.data.load_dataset` knows.
+    estimator : str
+        Class of `noisycgd`.
+    parameters : mapping
+        All constructor parameters that are not defaults, but for the seed; JSON values.
+    seed : int
+        Public seed of hyperplanes, random features and start weights. Noise is never seeded.
+    rows : {"unit", "standard"}
+        Pixels in [0, 1], or less their customary mean and over their customary deviation.
+    """
+
+    dataset: str
+    estimator: str
+    parameters: Mapping[str, Any] = field(hash=False)
+    seed: int
+    rows: str = "unit"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, in an order of their own."""
+        return {
+            "dataset": self.dataset,
+            "estimator": self.estimator,
+            "parameters": dict(sorted(self.parameters.items())),
+            "seed": self.seed,
+            "rows": self.rows,
+        }
+
+    @property
+    def key(self) -> str:
+        """Digest of all that determines the run; numbers that are equal have one spelling."""
+        text = json.dumps(_one_spelling(self.to_dict()), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def epochs(self) -> int:
+        """Passes over the data; 1 for methods that have no such parameter."""
+        return int(self.parameters.get("epochs", 1))
+
+
+def _one_spelling(value: Any) -> Any:
+    """The same value with every number as a float."""
+    if isinstance(value, Mapping):
+        return {name: _one_spelling(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_one_spelling(entry) for entry in value]
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+class Store:
+    """Finished runs in JSON lines, one file per data set; several processes may add to it at once."""
+
+    def __init__(self, folder: Path = RESULTS) -> None:
+        self.folder = folder
+        self._records: dict[str, dict[str, Any]] = {}
+        self._read: dict[Path, int] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read what was added since; a line that is still being written waits for the next time."""
+        for path in sorted(self.folder.glob("*.jsonl")):
+            with path.open("rb") as file:
+                file.seek(self._read.get(path, 0))
+                whole = file.read().rpartition(b"\n")[0]
+            if whole:
+                self._read[path] = self._read.get(path, 0) + len(whole) + 1
+                for line in whole.splitlines():
+                    record = json.loads(line)
+                    self._records.setdefault(record["key"], record)
+
+    def result(self, run: Run) -> dict[str, Any] | None:
+        """What a finished run found, None if it is not done."""
+        record = self._records.get(run.key)
+        return None if record is None else record["result"]
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return iter(self._records.values())
+
+    def add(self, run: Run, result: Mapping[str, Any]) -> None:
+        """Append one line."""
+        record = {"key": run.key, "run": run.to_dict(), "result": dict(result)}
+        self.folder.mkdir(parents=True, exist_ok=True)
+        line = json.dumps(record).encode() + b"\n"
+        path = self.folder / f"{run.dataset}.jsonl"
+        with path.open("ab") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            self.refresh()
+            # What stands behind the last whole line is of a process that died while it wrote.
+            file.truncate(self._read.get(path, 0))
+            file.write(line)
+        self.refresh()
+
+    @contextlib.contextmanager
+    def claim(self, run: Run) -> Iterator[bool]:
+        """Whether this process may make the run: nobody else is at it, and it is not done.
+
+        The claim ends with the process, whatever ends that.
+        """
+        locks = self.folder / ".running"
+        locks.mkdir(parents=True, exist_ok=True)
+        path = locks / run.key
+        with path.open("w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
+            self.refresh()
+            try:
+                yield self.result(run) is None
+            finally:
+                path.unlink(missing_ok=True)

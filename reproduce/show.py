@@ -1,0 +1,109 @@
+"""`python -m reproduce show NAME`: a table or figure from the runs that are there; trains nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noisycgd.cli.files import write_bytes
+from reproduce.accounts import COMPARISONS, comparison_picture, comparison_table
+from reproduce.classes import class_rows, class_tables
+from reproduce.curves import curve_rows, curve_tables
+from reproduce.experiments import Experiment
+from reproduce.figures import classes_figure, curves_figure, image, parameter_figure
+from reproduce.resampling import selection_rows, selection_tables
+from reproduce.runs import Store
+from reproduce.summary import summaries
+from reproduce.tables import accuracy_rows, accuracy_tables, csv_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True, eq=False)
+class Page:
+    """What is shown of an experiment.
+
+    Attributes
+    ----------
+    text : str
+        Markdown below the heading.
+    rows : list of dict
+        Of the CSV.
+    figure : Figure or None
+    pictured : bool
+        Whether there is a picture once there are runs.
+    """
+
+    text: str
+    rows: list[dict[str, Any]]
+    figure: Figure | None = None
+    pictured: bool = True
+
+
+def _table(experiment: Experiment, store: Store) -> Page:
+    found = summaries(experiment, store)
+    return Page(accuracy_tables(found), accuracy_rows(experiment, found), pictured=False)
+
+
+def _curves(experiment: Experiment, store: Store) -> Page:
+    found = summaries(experiment, store)
+    return Page(curve_tables(found), curve_rows(experiment, found), curves_figure(found, experiment.note))
+
+
+def _ablation(experiment: Experiment, store: Store) -> Page:
+    found = summaries(experiment, store)
+    names = list(experiment.vary.get("all", {}))
+    if names and all(one.cell.changes.keys() >= set(names) for one in found) and len(names) == 1:
+        figure = parameter_figure(found, names[0], experiment.note)
+        return Page(accuracy_tables(found), accuracy_rows(experiment, found), figure)
+    # Not all methods have what varies: side by side along training.
+    figure = curves_figure(found, experiment.note, against="epochs")
+    return Page(accuracy_tables(found), curve_rows(experiment, found), figure)
+
+
+def _selection(experiment: Experiment, store: Store) -> Page:
+    found = summaries(experiment, store)
+    return Page(selection_tables(experiment, found), selection_rows(experiment, found), pictured=False)
+
+
+def _classes(experiment: Experiment, store: Store) -> Page:
+    found = summaries(experiment, store)
+    return Page(class_tables(found), class_rows(experiment, found), classes_figure(found, experiment.note))
+
+
+def _accounting(experiment: Experiment, store: Store) -> Page:
+    comparison = COMPARISONS[experiment.name]()
+    return Page(comparison_table(comparison), comparison.rows(), comparison_picture(comparison))
+
+
+PAGES: dict[str, Callable[[Experiment, Store], Page]] = {
+    "table": _table,
+    "curves": _curves,
+    "ablation": _ablation,
+    "selection": _selection,
+    "per-class": _classes,
+    "accounting": _accounting,
+}
+
+
+def shown(experiment: Experiment, store: Store, out: Path | None) -> None:
+    """Print the Markdown; with `out` write NAME.md and NAME.csv there, and NAME.png and NAME.svg of a picture."""
+    name, page = experiment.name, PAGES[experiment.kind](experiment, store)
+    picture = "No runs yet, hence no picture." if page.pictured and page.figure is None else ""
+    if out is not None and page.figure is not None:
+        picture = f"![{experiment.title}]({name}.png)"
+    heading = f"# {experiment.title}\n\nIn the paper (arXiv 2407.04884): {experiment.source}."
+    parts = [heading, picture, experiment.note, page.text, experiment.findings.strip()]
+    text = "\n\n".join(part for part in parts if part) + "\n"
+    if out is None:
+        print(text)
+        return
+    files = {f"{name}.{kind}": image(page.figure, kind) for kind in ("png", "svg") if page.figure is not None}
+    files |= {f"{name}.csv": csv_text(page.rows).encode(), f"{name}.md": text.encode()}
+    for file, content in files.items():
+        write_bytes(out / file, content)
+        print(f"wrote {out / file}", file=sys.stderr)

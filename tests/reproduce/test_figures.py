@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import matplotlib as mpl
+import pytest
+from matplotlib.colors import to_rgb
+
+from reproduce.figures import classes_figure, curves_figure, image, line_style, parameter_figure
+from reproduce.summary import summaries
+
+DRAW = {
+    "curves": lambda found: curves_figure(found, "Points are hypothetical."),
+    "along": lambda found: curves_figure(found, against="epochs"),
+    "ablation": lambda found: parameter_figure(found, "batch_size"),
+    "per-class": classes_figure,
+}
+
+
+@pytest.fixture(params=DRAW)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def found(kind, every_kind, store, fill):
+    return summaries(every_kind[kind], fill(every_kind[kind], store))
+
+
+def test_without_runs_there_is_no_figure(kind, every_kind, store):
+    assert DRAW[kind](summaries(every_kind[kind], store)) is None
+
+
+def test_a_figure_has_a_panel_per_noise_level_and_names_data_and_delta(kind, found):
+    figure = DRAW[kind](found)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "noise multiplier 15 (the paper's epsilon 1.33)",
+        "noise multiplier 5 (the paper's epsilon 4.76)",
+    ]
+    assert figure.get_suptitle().endswith(", delta = 1e-5")
+    assert all(axes.get_xlabel() for axes in figure.axes)
+
+
+def test_the_legend_lists_every_curve_below_the_panels(kind, found):
+    figure = DRAW[kind](found)
+    image(figure, "png")
+    (legend,) = figure.legends
+    texts = [text.get_text() for text in legend.get_texts()]
+    titles = {one.cell.method.title if kind == "ablation" else one.title for one in found}
+    assert {text.rpartition(" (")[0] for text in texts} == titles
+    assert len(texts) == len(titles)
+    assert any("2 seeds, unproven" in text for text in texts)
+    lowest = min(axes.get_tightbbox().y0 for axes in figure.axes)
+    box = legend.get_window_extent()
+    assert box.y1 <= lowest
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+
+
+def test_a_panel_without_runs_is_left_out(kind, found):
+    some = [one if one.cell.noise_multiplier == 5.0 else replace(one, results=[]) for one in found]
+    figure = DRAW[kind](some)
+    assert len(figure.axes) == 1
+
+
+def test_the_same_figure_is_the_same_bytes_whatever_the_users_style(kind, found):
+    form = "png" if kind in ("curves", "per-class") else "svg"
+    first = image(DRAW[kind](found), form)
+    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
+    with mpl.rc_context({"lines.linewidth": 9, "font.size": 30, "svg.hashsalt": "other", "axes.facecolor": "red"}):
+        assert image(DRAW[kind](found), form) == first
+    assert image(DRAW[kind](found[1:]), form) != first
+
+
+def test_curves_differ_without_colour():
+    styles = [line_style(i) for i in range(8)]
+    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
+    assert len({style["marker"] for style in styles}) == 8
+    for style in styles:
+        red, green, blue = to_rgb(style["color"])
+        assert red == green == blue <= 0.6
+
+
+def test_error_bars_are_drawn_where_there_are_several_runs(every_kind, store, fill):
+    found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
+    container = curves_figure(found).axes[0].containers[0]
+    segments = container.lines[2][0].get_segments()
+    assert any(len(segment) and segment[0][1] < segment[1][1] for segment in segments)
+
+
+def test_the_note_stands_under_the_picture(every_kind, store, fill):
+    found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
+    assert DRAW["curves"](found).legends[0].get_title().get_text() == "Points are hypothetical."
+
+
+def test_numbers_of_seeds_that_differ_are_told_in_one_entry(every_kind, store, fill):
+    found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
+    found[0] = replace(found[0], results=found[0].results[:1])
+    texts = [text.get_text() for text in curves_figure(found).legends[0].get_texts()]
+    assert texts[0] == "DP-SGD (1 of 2 and 2 seeds)"
+    assert len(texts) == 3
+
+
+def test_the_steep_start_is_left_out(every_kind, store, fill):
+    curve = [[e, 0.1] for e in range(1, 5)] + [[e, 0.9 + 0.001 * e] for e in range(5, 31)]
+    experiment = replace(every_kind["curves"], epochs=30)
+    found = summaries(experiment, fill(experiment, store, curve=curve))
+    low, high = curves_figure(found, against="epochs").axes[0].get_ylim()
+    # An epoch in five is the start here.
+    assert 89 < low < 90.5
+    assert 93 < high <= 100

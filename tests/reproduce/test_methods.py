@@ -1,0 +1,111 @@
+import math
+from dataclasses import replace
+
+import pytest
+
+from reproduce import methods as module
+from reproduce.methods import Cell, Method, best_of, climb, equal_contraction, exact_epsilon, methods
+from reproduce.training import n_records
+
+
+@pytest.mark.parametrize(
+    ("scores", "following"),
+    [
+        ({}, 2),
+        ({2: 0.5}, 3),
+        ({2: 0.5, 3: 0.4}, 1),
+        ({2: 0.5, 3: 0.6}, 4),
+        ({2: 0.5, 3: 0.6, 4: 0.5}, None),
+        ({2: 0.5, 3: 0.4, 1: 0.6}, 0),
+        ({2: 0.5, 3: 0.4, 1: 0.6, 0: 0.7}, None),
+        ({2: 0.5, 3: 0.6, 4: 0.7}, None),
+    ],
+)
+def test_climb(scores, following):
+    assert climb(5, 2, scores) == following
+
+
+@pytest.mark.parametrize("peak", range(6))
+@pytest.mark.parametrize("start", range(6))
+def test_climb_reaches_the_top_of_a_hill_and_stops(start, peak):
+    scores = {}
+    while (following := climb(6, start, scores)) is not None:
+        assert following not in scores
+        scores[following] = -abs(following - peak)
+    assert best_of(scores) == peak
+    # It need not look at everything: only at the way there and one step beyond on either side.
+    assert len(scores) <= abs(start - peak) + 3
+
+
+def test_of_equal_scores_the_first_is_best():
+    assert best_of({3: 0.5, 1: 0.5, 2: 0.4}) == 1
+
+
+def make_cell(**parameters):
+    return Cell(Method("m", "M", "LinearClassifier", parameters), "mnist", 15.0)
+
+
+def test_what_is_nearer_to_the_cell_wins():
+    method = Method("m", "M", "LinearClassifier", {"a": 1, "b": 1, "c": 1}, by_dataset={"mnist": {"b": 2, "c": 2}})
+    run = Cell(method, "mnist", 15.0, {"c": 3}, epochs=7).run(seed=4)
+    assert run.parameters == {"a": 1, "b": 2, "c": 3, "delta": 1e-5, "epochs": 7, "noise_multiplier": 15.0}
+    assert run.seed == 4
+    assert Cell(method, "cifar10", 15.0, {"c": 3}).run(0).parameters["b"] == 1
+
+
+def test_a_method_of_one_pass_has_no_epochs_and_a_given_epsilon_no_noise_multiplier():
+    given = Cell(Method("m", "M", "SSPClassifier", {"epsilon": "<label>"}), "mnist", 5.0).run(0).parameters
+    assert given == {"epsilon": 4.76, "delta": 1e-5}
+
+
+def test_exact_epsilon_is_the_papers_run_rounded_down():
+    assert make_cell(epsilon="<exact>").run(0).parameters["epsilon"] == 1.3172
+    assert 1.3172 <= exact_epsilon("mnist", 15.0) < 1.3173
+    # CIFAR-10 has fewer records: the paper's one label for all does not fit it.
+    assert exact_epsilon("cifar10", 15.0) == pytest.approx(1.4568, abs=1e-4)
+
+
+def test_equal_base_divides_by_the_learning_rate():
+    given = make_cell(l2="<equal base>", learning_rate=0.01).run(0).parameters
+    assert given["l2"] * 0.01 == pytest.approx(equal_contraction("mnist", 15.0), rel=1e-4)
+    assert make_cell(l2="<equal base>").run(0, rate=0.1).parameters["l2"] == pytest.approx(given["l2"] / 10, rel=1e-4)
+
+
+def test_an_unknown_mark_is_refused():
+    with pytest.raises(ValueError, match=r"mark must be <label>, <exact> or <equal base>; got <exakt>\."):
+        make_cell(epsilon="<exakt>").run(0)
+
+
+def test_the_search_asks_for_short_runs_of_one_seed_until_the_top(store, result):
+    cell = replace(make_cell(), method=replace(make_cell().method, rates=(1.0, 0.01, 0.1), first_rate=0.01))
+    tried = []
+    while (run := cell.search(store)[0]) is not None:
+        tried.append(run.parameters["learning_rate"])
+        assert (run.parameters["epochs"], run.seed) == (module.SEARCH_EPOCHS, module.SEARCH_SEED)
+        store.add(run, result(run, {0.01: 0.5, 0.1: 0.7, 1.0: 0.6}[tried[-1]]))
+    assert tried == [0.01, 0.1, 1.0]
+    assert cell.search(store) == (None, 0.1)
+    assert cell.run(3, 0.1).parameters["learning_rate"] == 0.1
+    # A run of the table is another one than that of the search.
+    assert store.result(cell.run(0, 0.1)) is None
+
+
+def test_the_search_of_shorter_runs_is_as_short(store):
+    method = replace(make_cell().method, rates=(0.1, 1.0))
+    assert replace(make_cell(), method=method, epochs=3).search(store)[0].parameters["epochs"] == 3
+
+
+def test_nothing_is_searched_where_the_rate_is_given(store):
+    method = replace(make_cell().method, rates=(0.1, 1.0))
+    assert replace(make_cell(), method=method, changes={"learning_rate": 0.5}).search(store) == (None, None)
+    assert make_cell().search(store) == (None, None)
+
+
+def test_the_file_of_methods_is_whole():
+    for method in methods().values():
+        assert method.title
+        assert method.first_rate is None or method.first_rate in method.rates
+        # The paper's grid: powers of the root of ten.
+        steps = [2 * math.log10(rate) for rate in method.rates]
+        assert steps == pytest.approx([round(step) for step in steps], abs=1e-6)
+    assert n_records("digits") == 1437

@@ -1,0 +1,173 @@
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from reproduce.runs import Run, Store
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = Run("digits", "LinearClassifier", {"epochs": 3, "l2": 0.1}, seed=0)
+
+
+def started(code, *arguments):
+    """A process of its own that runs `code`."""
+    command = [sys.executable, "-c", code, *map(str, arguments)]
+    return subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def test_equal_numbers_have_one_spelling_and_booleans_are_none():
+    def key(**parameters):
+        return Run("digits", "LinearClassifier", parameters, 0).key
+
+    assert key(l2=1, epochs=3) == key(l2=1.0, epochs=3.0)
+    assert key(center_rows=True) != key(center_rows=1)
+
+
+def test_key_is_of_the_values_and_not_of_their_order():
+    assert Run("digits", "LinearClassifier", {"l2": 0.1, "epochs": 3}, 0).key == RUN.key
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dataset": "mnist"},
+        {"estimator": "ConvexReLUClassifier"},
+        {"parameters": {"epochs": 3, "l2": 0.2}},
+        {"parameters": {"epochs": 3}},
+        {"seed": 1},
+        {"rows": "standard"},
+    ],
+)
+def test_whatever_determines_a_run_changes_its_key(change):
+    assert replace(RUN, **change).key != RUN.key
+
+
+def test_a_run_comes_back_from_its_line(store):
+    store.add(RUN, {"accuracy": 0.5})
+    line = json.loads((store.folder / "digits.jsonl").read_text())
+    assert Run(**line["run"]) == RUN
+    assert Run(**line["run"]).key == line["key"] == RUN.key
+
+
+def test_a_new_store_finds_what_another_added(store):
+    store.add(RUN, {"accuracy": 0.5})
+    store.add(replace(RUN, dataset="mnist"), {"accuracy": 0.6})
+    again = Store(store.folder)
+    assert again.result(RUN) == {"accuracy": 0.5}
+    assert again.result(replace(RUN, seed=1)) is None
+    assert len(list(again)) == 2
+    assert {path.name for path in store.folder.iterdir()} == {"digits.jsonl", "mnist.jsonl"}
+
+
+def test_a_store_without_a_folder_is_empty_and_makes_none(store):
+    assert list(store) == []
+    assert not store.folder.exists()
+
+
+def test_the_first_of_two_lines_of_a_run_counts(store):
+    store.add(RUN, {"accuracy": 0.5})
+    store.add(RUN, {"accuracy": 0.6})
+    assert store.result(RUN) == Store(store.folder).result(RUN) == {"accuracy": 0.5}
+
+
+def test_half_a_line_waits_for_its_end(store):
+    store.add(RUN, {"accuracy": 0.5})
+    other = replace(RUN, seed=1)
+    line = json.dumps({"key": other.key, "run": other.to_dict(), "result": {"accuracy": 0.6}}) + "\n"
+    with (store.folder / "digits.jsonl").open("a") as file:
+        file.write(line[:40])
+        file.flush()
+        store.refresh()
+        assert store.result(other) is None
+        file.write(line[40:])
+    store.refresh()
+    assert store.result(other) == {"accuracy": 0.6}
+
+
+@pytest.mark.parametrize("whole", [0, 1])
+def test_half_a_line_of_a_dead_process_does_not_spoil_the_next(store, whole):
+    for seed in range(whole):
+        store.add(replace(RUN, seed=seed), {"accuracy": 0.5})
+    store.folder.mkdir(exist_ok=True)
+    with (store.folder / "digits.jsonl").open("a") as file:
+        file.write('{"key": "0123')
+    store.add(replace(RUN, seed=9), {"accuracy": 0.9})
+    again = Store(store.folder)
+    assert len(list(again)) == whole + 1
+    assert again.result(replace(RUN, seed=9)) == {"accuracy": 0.9}
+
+
+ADD = """
+import sys
+from pathlib import Path
+from reproduce.runs import Run, Store
+folder, first = Path(sys.argv[1]), int(sys.argv[2])
+store = Store(folder)
+sys.stdin.read()
+for seed in range(first, first + 50):
+    store.add(Run("digits", "LinearClassifier", {}, seed), {"text": "x" * 20_000})
+"""
+
+
+def test_two_processes_append_whole_lines(store):
+    with started(ADD, store.folder, 0) as one, started(ADD, store.folder, 50) as other:
+        # Both have read the store when they begin.
+        for process in (one, other):
+            process.stdin.close()
+    assert one.returncode == other.returncode == 0
+    lines = [json.loads(line) for line in (store.folder / "digits.jsonl").read_text().splitlines()]
+    assert sorted(line["run"]["seed"] for line in lines) == list(range(100))
+    assert {len(line["result"]["text"]) for line in lines} == {20_000}
+
+
+def test_one_process_at_a_time_claims_a_run(store):
+    with store.claim(RUN) as mine:
+        assert mine
+        with Store(store.folder).claim(RUN) as theirs:
+            assert not theirs
+        with store.claim(replace(RUN, seed=1)) as other:
+            assert other
+    with store.claim(RUN) as again:
+        assert again
+
+
+def test_a_finished_run_is_not_claimed(store):
+    other = Store(store.folder)
+    store.add(RUN, {"accuracy": 0.5})
+    # `other` has not read the line yet: a claim reads.
+    with other.claim(RUN) as mine:
+        assert not mine
+
+
+def test_a_claim_ends_with_an_error(store):
+    with pytest.raises(RuntimeError), store.claim(RUN):
+        raise RuntimeError
+    with store.claim(RUN) as mine:
+        assert mine
+
+
+HOLD = """
+import sys
+from pathlib import Path
+from reproduce.runs import Run, Store
+with Store(Path(sys.argv[1])).claim(Run("digits", "LinearClassifier", {"epochs": 3, "l2": 0.1}, 0)) as mine:
+    print(mine, flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_claim_ends_with_its_process(store):
+    with started(HOLD, store.folder) as process:
+        assert process.stdout.readline() == b"True\n"
+        with store.claim(RUN) as mine:
+            assert not mine
+        process.kill()
+    with store.claim(RUN) as mine:
+        assert mine
+
+
+def test_epochs_of_a_method_without_any_are_one():
+    assert (RUN.epochs, replace(RUN, parameters={}).epochs) == (3, 1)
