@@ -1,0 +1,28 @@
+"""The committed configs: every method can be planned on every data set that it is asked for, before data are read."""
+
+import pytest
+
+import noisycgd
+from reproduce.experiments import load_experiment, names
+from reproduce.methods import Cell, methods
+from reproduce.training import n_records
+
+COLUMNS = {"mnist": 784, "fashion-mnist": 784, "cifar10": 3072}
+ASKED = sorted({(c.method.name, c.dataset) for name in names() for c in load_experiment(name).cells()})
+
+
+@pytest.mark.parametrize(("name", "dataset"), ASKED)
+def test_a_method_fits_its_data(name, dataset):
+    cell = Cell(methods()[name], dataset, 15.0)
+    run = cell.run(0, 0.01 if cell.method.rates else None)
+    model = getattr(noisycgd, run.estimator)(**{"epsilon": None, **run.parameters}, random_state=0)
+    plan = model._plan_for(model._shape(n_records(dataset), COLUMNS[dataset], 10))
+    assert plan.delta == 1e-5
+    # A random map of so many columns would be refused here.
+    assert plan.n_records == n_records(dataset)
+
+
+def test_a_bank_has_all_its_candidates():
+    bank = load_experiment("table3")
+    counts = {name: len(bank.cells_of(methods()[name], "mnist", 15.0)) for name in bank.methods}
+    assert counts == {"dpsgd-convex": 12, "dpsgd-relu": 18, "noisycgd-convex": 12}
