@@ -6,11 +6,13 @@ import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from scipy.stats import t
 
 from reproduce.experiments import Experiment
 from reproduce.methods import Cell
 from reproduce.runs import Store
+from reproduce.summary import deviation
 
 LEVEL = 0.99
 
@@ -36,9 +38,8 @@ def prediction_interval(values: Sequence[float], level: float = LEVEL) -> Interv
     n = len(values)
     if n < 2:
         raise ValueError(f"committed runs of the cell must be at least 2; got {n}. Run more seeds first.")
-    mean = math.fsum(values) / n
-    deviation = math.sqrt(math.fsum((v - mean) ** 2 for v in values) / (n - 1))
-    half = float(t.ppf((1 + level) / 2, n - 1)) * deviation * math.sqrt(1 + 1 / n)
+    mean, sd = float(np.mean(values)), deviation(np.asarray(values))
+    half = float(t.ppf((1 + level) / 2, n - 1)) * sd * math.sqrt(1 + 1 / n)
     return Interval(mean - half, mean + half)
 
 

@@ -108,11 +108,10 @@ class Experiment:
     def todo(self, store: Store, seeds: int | None = None) -> list[Run]:
         """Runs that can be made now, without repetition; those of a seed come before those of the next."""
         runs: dict[str, Run] = {}
-        cells = list(self.cells())
-        for seed in range(max((self.n_seeds(cell.dataset, seeds) for cell in cells), default=0)):
-            for cell in cells:
+        searched = [(cell, *cell.search(store)) for cell in self.cells()]
+        for seed in range(max((self.n_seeds(cell.dataset, seeds) for cell, *_ in searched), default=0)):
+            for cell, following, rate in searched:
                 if seed < self.n_seeds(cell.dataset, seeds):
-                    following, rate = cell.search(store)
                     run = cell.run(seed, rate) if following is None else following
                     if store.result(run) is None:
                         runs.setdefault(run.key, run)

@@ -53,9 +53,9 @@ class Cell:
     epochs: int = EPOCHS
 
     @property
-    def label(self) -> float:
-        """The paper's name for the noise level."""
-        return LABELS[self.noise_multiplier]
+    def label(self) -> float | None:
+        """The epsilon that the paper prints, None for a noise level it has no name for."""
+        return LABELS.get(self.noise_multiplier)
 
     def run(self, seed: int, rate: float | None = None) -> Run:
         """The run of a seed; `rate` replaces a learning rate that is searched."""
@@ -75,7 +75,7 @@ class Cell:
 
     def _filled(self, mark: str, given: Mapping[str, Any]) -> float:
         if mark == "<label>":
-            return self.label
+            return LABELS[self.noise_multiplier]
         # Rounded, so that a digit at the end of a computed number does not make another run; epsilon is rounded down.
         if mark == "<exact>":
             return math.floor(1e4 * exact_epsilon(self.dataset, self.noise_multiplier)) / 1e4

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from noisycgd.cli.files import write_bytes
 from reproduce.experiments import load_experiment, names
 from reproduce.figures import image
 from reproduce.runs import Store
-from reproduce.show import PAGES
+from reproduce.show import PAGES, section
 
 ROOT = Path(__file__).parents[1]
 TARGET = ROOT / "docs" / "reproduction.md"
@@ -25,20 +24,14 @@ def page(store: Store, target: Path = TARGET) -> list[Path]:
     """Write the page and its pictures, and return what was written."""
     if unknown := set(names()) ^ set(ORDER):
         raise ValueError(f"ORDER in page.py must name every config; differs in {', '.join(sorted(unknown))}.")
-    parts, written = [INTRODUCTION.read_text().strip()], []
+    parts, written = [INTRODUCTION.read_text()], [target]
     for name in ORDER:
         experiment = load_experiment(name)
         shown = PAGES[experiment.kind](experiment, store)
-        parts += [f"## {experiment.title}", f"In the paper: {experiment.source}."]
+        picture = target.parent / "figures" / "reproduction" / f"{name}.png"
         if shown.figure is not None:
-            picture = target.parent / "figures" / "reproduction" / f"{name}.png"
             write_bytes(picture, image(shown.figure, "png"))
             written.append(picture)
-            parts.append(f"![{experiment.title}]({picture.relative_to(target.parent).as_posix()})")
-        elif shown.pictured:
-            parts.append("No runs yet, hence no picture.")
-        # Headings of a page of its own become those of a section.
-        parts += [experiment.note, re.sub(r"^#", "##", shown.text, flags=re.MULTILINE), experiment.findings]
-    text = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
-    write_bytes(target, text.encode())
-    return [target, *written]
+        parts.append(section(experiment, shown, picture.relative_to(target.parent).as_posix(), level=2))
+    write_bytes(target, "\n".join(parts).encode())
+    return written

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -57,7 +58,7 @@ def _curves(experiment: Experiment, store: Store) -> Page:
 def _ablation(experiment: Experiment, store: Store) -> Page:
     found = summaries(experiment, store)
     names = list(experiment.vary.get("all", {}))
-    if names and all(one.cell.changes.keys() >= set(names) for one in found) and len(names) == 1:
+    if len(names) == 1:
         figure = parameter_figure(found, names[0], experiment.note)
         return Page(accuracy_tables(found), accuracy_rows(experiment, found), figure)
     # Not all methods have what varies: side by side along training.
@@ -90,15 +91,24 @@ PAGES: dict[str, Callable[[Experiment, Store], Page]] = {
 }
 
 
+def section(experiment: Experiment, page: Page, picture: str | None, level: int = 1) -> str:
+    """Heading of that level, source, picture (its address), note, tables and findings, as Markdown."""
+    missing = "No runs yet, hence no picture." if page.pictured and page.figure is None else ""
+    parts = [
+        f"{'#' * level} {experiment.title}",
+        f"In the paper (arXiv 2407.04884): {experiment.source}.",
+        missing if page.figure is None or picture is None else f"![{experiment.title}]({picture})",
+        experiment.note,
+        re.sub(r"^#", "#" * level, page.text, flags=re.MULTILINE),
+        experiment.findings,
+    ]
+    return "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
+
+
 def shown(experiment: Experiment, store: Store, out: Path | None) -> None:
     """Print the Markdown; with `out` write NAME.md and NAME.csv there, and NAME.png and NAME.svg of a picture."""
     name, page = experiment.name, PAGES[experiment.kind](experiment, store)
-    picture = "No runs yet, hence no picture." if page.pictured and page.figure is None else ""
-    if out is not None and page.figure is not None:
-        picture = f"![{experiment.title}]({name}.png)"
-    heading = f"# {experiment.title}\n\nIn the paper (arXiv 2407.04884): {experiment.source}."
-    parts = [heading, picture, experiment.note, page.text, experiment.findings.strip()]
-    text = "\n\n".join(part for part in parts if part) + "\n"
+    text = section(experiment, page, None if out is None else f"{name}.png")
     if out is None:
         print(text)
         return

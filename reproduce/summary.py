@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reproduce.experiments import Experiment, Printed
-from reproduce.methods import LABELS, Cell
+from reproduce.methods import Cell
 from reproduce.runs import Run, Store
 
 LARGEST_EPSILON = 1000.0
@@ -63,7 +63,7 @@ class Summary:
     @property
     def label(self) -> float | None:
         """The epsilon that the paper prints, None for a noise level it has no name for."""
-        return LABELS.get(self.cell.noise_multiplier)
+        return self.cell.label
 
     @property
     def epsilon(self) -> float | None:

@@ -51,12 +51,7 @@ def contractions_of(rates: NDArray[np.float64], beta: float, l2: float, claim: b
 
 def noise_gain(rates: NDArray[np.float64], contractions: NDArray[np.float64]) -> float:
     """sqrt(sum_t (eta_t g_t)^2), by which the noise of one step grows into that of the last iterate."""
-    return float(np.sqrt(np.sum(np.exp(2 * log_noise_shares(rates, contractions)))))
-
-
-def log_noise_shares(rates: NDArray[np.float64], contractions: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(T,) log(eta_t g_t): what the last iterate holds of each step's noise."""
     with np.errstate(divide="ignore"):
         log_c = np.log(contractions)
     later = np.concatenate([np.cumsum(log_c[:0:-1])[::-1], [0.0]])
-    return np.asarray(np.log(rates) + later)
+    return float(np.sqrt(np.sum(np.exp(2 * (np.log(rates) + later)))))
