@@ -40,7 +40,7 @@ class PackageStep:
         self._randomness = system_randomness()
         self._basis = contrast_basis(MarginSoftmax(), sizes.q)
         self._loss = ContrastLoss(MarginSoftmax(), jnp.asarray(self._basis))
-        self._state = jnp.zeros((sizes.d, sizes.n_gates * len(self._basis)), jnp.float32)
+        self._state = jnp.zeros((sizes.n_gates * len(self._basis), sizes.d), jnp.float32)
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -73,7 +73,7 @@ def limit_epoch(
     noise_std: jax.Array,
     key: jax.Array,
 ) -> jax.Array:
-    """Two products, one noise draw and an update per batch, and nothing else: theta - eta (X'(X theta) / b + s Z).
+    """Two products, one noise draw and an update per batch, and nothing else: theta - eta ((X theta')' X / b + s Z).
 
     The first product feeds the second, the second the next step's first, so nothing is dead; X'X is never cheaper.
     """
@@ -82,7 +82,7 @@ def limit_epoch(
     def step(theta: jax.Array, batch: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, None]:
         x, place = batch
         noise = standard_normal(jax.random.fold_in(key, place), theta.shape)
-        return theta - learning_rate * (_multiply(x.T, _multiply(x, theta)) / b + noise_std * noise), None
+        return theta - learning_rate * (_multiply(_multiply(x, theta.T).T, x) / b + noise_std * noise), None
 
     last: jax.Array = jax.lax.scan(step, weights, (rows, position))[0]
     return last
@@ -104,7 +104,7 @@ class Limit:
         )
         self._randomness = system_randomness()
         kept = len(contrast_basis(MarginSoftmax(), sizes.q))
-        self.weights = jnp.zeros((sizes.d, sizes.n_gates * kept), jnp.float32)
+        self.weights = jnp.zeros((sizes.n_gates * kept, sizes.d), jnp.float32)
 
     def rouse(self) -> None:
         """Nothing, as for the package's step."""

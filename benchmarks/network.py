@@ -147,8 +147,8 @@ def plain_epoch(parameters: NetworkParameters, batches: NetworkRecords, learning
     """SGD without privacy: the same loop around `jax.grad` of the mean cross-entropy."""
 
     def loss(theta: NetworkParameters, batch: NetworkRecords) -> jax.Array:
-        hidden = jax.nn.relu(batch.rows @ theta.hidden_weights + theta.hidden_bias)
-        logits = hidden @ theta.output_weights + theta.output_bias
+        hidden = jax.nn.relu(batch.rows @ theta.hidden_weights.T + theta.hidden_bias)
+        logits = hidden @ theta.output_weights.T + theta.output_bias
         is_label = batch.targets[:, None] == jnp.arange(logits.shape[1])
         return jnp.mean(jax.nn.logsumexp(logits, axis=1) - jnp.sum(jnp.where(is_label, logits, 0), axis=1))
 
@@ -235,7 +235,7 @@ def make_peers(problem: NetworkProblem, threads: int) -> tuple[list[Any], list[s
         peer = OpacusStep(problem, name, model, ghost=ghost, steps=steps)
         with torch.no_grad():
             for parameter, start in zip(model.parameters(), problem.start, strict=True):
-                parameter.copy_(torch.from_numpy(start.T))
+                parameter.copy_(torch.from_numpy(start))
         return peer
 
     peers = [opacus("opacus_ghost", ghost=True, steps=10)]

@@ -93,7 +93,7 @@ class PoissonStep:
         self._options = {"sampling_rate": sizes.b / sizes.n, "chunk_size": chunk_size}
         self._randomness = system_randomness()
         kept = len(contrast_basis(MarginSoftmax(), sizes.q))
-        self.weights = jnp.zeros((sizes.d, sizes.n_gates * kept), jnp.float32)
+        self.weights = jnp.zeros((sizes.n_gates * kept, sizes.d), jnp.float32)
 
     def rouse(self) -> None:
         """Nothing: a turn of a whole epoch rouses itself, at its own cost."""

@@ -75,11 +75,12 @@ def test_logit_weights_give_the_logits_of_the_contrasts():
     rng = np.random.default_rng(1)
     d, M, q = 4, 3, 5
     basis = contrast_basis(MarginSoftmax(), q)
-    weights = rng.standard_normal((d, M * (q - 1))).astype(np.float32)
+    weights = rng.standard_normal((M * (q - 1), d)).astype(np.float32)
     full = to_logit_weights(weights, basis)
+    assert full.flags.c_contiguous
     assert (full.shape, full.dtype) == ((d, M * q), np.float32)
     x, gates = rng.standard_normal(d), rng.standard_normal(M)
-    contrasts = np.einsum("d,m,dmk->k", x, gates, weights.reshape(d, M, q - 1))
+    contrasts = np.einsum("d,m,mkd->k", x, gates, weights.reshape(M, q - 1, d))
     logits = np.einsum("d,m,dmq->q", x, gates, full.reshape(d, M, q))
     np.testing.assert_allclose(logits, contrasts @ basis, atol=1e-5)
     np.testing.assert_allclose(full.reshape(d, M, q).sum(axis=2), 0, atol=1e-5)

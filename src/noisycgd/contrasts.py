@@ -52,6 +52,7 @@ class ContrastLoss:
 
 
 def to_logit_weights(weights: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(d, M q') weights of contrasts -> (d, M q) weights of logits that sum to zero over the classes."""
-    kept, q = basis.shape
-    return (weights.reshape(-1, kept) @ basis).reshape(len(weights), -1, q).reshape(len(weights), -1)
+    """(M q', d) weights of contrasts, as they train -> (d, M q) weights of logits, of sum zero over the classes."""
+    kept, d = len(basis), weights.shape[1]
+    of_logits = basis.T @ weights.reshape(-1, kept, d)
+    return np.ascontiguousarray(of_logits.reshape(-1, d).T)

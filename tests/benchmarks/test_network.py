@@ -31,7 +31,7 @@ def opacus_steps(problem):
 def one_pass(peer):
     for j in range(TOY.k):
         peer.step(j)
-    return [parameter.detach().numpy().T for parameter in peer.model.parameters()]
+    return [parameter.detach().numpy() for parameter in peer.model.parameters()]
 
 
 def distance(found, expected):

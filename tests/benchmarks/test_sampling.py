@@ -60,7 +60,7 @@ def epochs(chunk_size, learning_rate=0.3):
     rates, key = jnp.full(TOY.k, learning_rate, jnp.float32), jax.random.key(4)
     options = {"sampling_rate": TOY.b / TOY.n, "chunk_size": chunk_size}
     assert isinstance(records, GatedRecords)
-    shape = TOY.d, TOY.n_gates * (TOY.q - 1)
+    shape = TOY.n_gates * (TOY.q - 1), TOY.d
     exact = run_poisson_epoch(State(jnp.zeros(shape), None), records, model, settings, rates, key, **options)
     cut = truncated_epoch(jnp.zeros(shape), records, model, settings, rates, key, **options)
     return np.asarray(exact.parameters), np.asarray(cut)

@@ -84,20 +84,21 @@ def test_ratios_pair_turns_of_one_round_and_the_fastest_form_of_a_peer_counts():
 def test_limit_does_both_products_and_the_noise_of_every_batch():
     problem = make_problem(TOY)
     limit = Limit(problem)
-    d, width = limit.weights.shape
+    shape = limit.weights.shape
+    assert shape[1] == TOY.d
     key = jax.random.key(3, impl="threefry2x32")
     rows, position = jnp.asarray(problem.rows), jnp.arange(TOY.k, dtype=jnp.int32)
     rate, std = jnp.float32(0.1), jnp.float32(0.5)
-    start = np.random.default_rng(1).standard_normal((d, width)).astype(np.float32)
+    start = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     expected = start.astype(np.float64)
     for x, place in zip(problem.rows, range(TOY.k), strict=True):
-        noise = np.asarray(standard_normal(jax.random.fold_in(key, place), (d, width)))
-        expected = expected - 0.1 * (x.T @ (x @ expected) / TOY.b + 0.5 * noise)
+        noise = np.asarray(standard_normal(jax.random.fold_in(key, place), shape))
+        expected = expected - 0.1 * ((x @ expected.T).T @ x / TOY.b + 0.5 * noise)
     compiled = limit_epoch.lower(jnp.asarray(start), rows, position, rate, std, key).compile()
     found = compiled(jnp.asarray(start), rows, position, rate, std, key)
     np.testing.assert_allclose(found, expected, atol=1e-5)
     # The loop's body is counted once: two products of 2 b d M q operations each, not fewer.
-    assert compiled.cost_analysis()["flops"] >= 4 * TOY.b * d * width
+    assert compiled.cost_analysis()["flops"] >= 4 * TOY.b * limit.weights.size
 
 
 def _pairs(weights, P, q):

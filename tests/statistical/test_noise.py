@@ -82,7 +82,7 @@ def steps():
             learning_rate=jnp.asarray(np.eye(k)[j], jnp.float32),
             position=jnp.arange(k, dtype=jnp.int32),
         )
-        start = jnp.zeros((D, FEATURES.n_gates * Q))
+        start = jnp.zeros((FEATURES.n_gates * Q, D))
         return run_epoch(start, epoch, jnp.asarray(FEATURES.levels), LOSS, jnp.float32(0), jnp.float32(1), key)
 
     return np.array([[np.ravel(alone(key, j)) for j in range(k)] for key in keys], np.float64)

@@ -53,8 +53,8 @@ def numpy_run(residual, normals, problem, keys):
         z = np.einsum("bd,bm,dmq->bq", x, g[j], theta).astype(np.float32)
         r = np.asarray(residual(problem.loss, z, batches.targets[j], batches.scales[j]), np.float64)
         gradient = np.einsum("bd,bm,bq->dmq", x, g[j], r) / b
-        shape = d, g.shape[2] * len(basis)
-        Z = normals(jax.random.fold_in(keys[t // k], j), shape).reshape(d, -1, len(basis)) @ basis
+        shape = g.shape[2] * len(basis), d
+        Z = normals(jax.random.fold_in(keys[t // k], j), shape).T.reshape(d, -1, len(basis)) @ basis
         noise = plan.noise_multiplier * plan.gradient_bound / b * Z
         theta = theta - eta * (gradient + plan.l2 * theta + noise)
     return theta.reshape(d, -1)

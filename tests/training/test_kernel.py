@@ -21,11 +21,11 @@ gradient = jax.jit(summed_gradient)
 
 @partial(jax.jit, static_argnames="convex")
 def record_gradients(weights, batch, levels, loss, convex=True):
-    """(b, d, M q) twin: each record's own derivative, by automatic differentiation of the loss of its logits."""
+    """(b, M q, d) twin: each record's own derivative, by automatic differentiation of the loss of its logits."""
 
     def of_record(x, gates, target, scale):
         def logits(w):
-            return jnp.einsum("m,d,dmq->q", gates * levels, x, w.reshape(len(x), len(levels), -1))
+            return jnp.einsum("m,d,mqd->q", gates * levels, x, w.reshape(len(levels), -1, len(x)))
 
         z, pull_back = jax.vjp(logits, weights)
         if convex:
@@ -40,7 +40,7 @@ def record_gradients(weights, batch, levels, loss, convex=True):
 
 
 def random_weights(problem, size, dtype=np.float32, seed=3):
-    shape = problem.batches.rows.shape[2], problem.features.n_gates * problem.n_outputs
+    shape = problem.features.n_gates * problem.n_outputs, problem.batches.rows.shape[2]
     return jnp.asarray(size * np.random.default_rng(seed).standard_normal(shape), dtype)
 
 
@@ -110,11 +110,11 @@ def numpy_epoch(residual, normals, weights, problem, rates, l2, noise_std, key, 
     for j, eta in enumerate(rates):
         z = []
         for x, gates in zip(batches.rows[j], batches.patterns[j], strict=True):
-            z.append(np.einsum("d,dmq,m->q", x, theta.reshape(d, len(levels), -1), gates * levels))
+            z.append(np.einsum("d,mqd,m->q", x, theta.reshape(len(levels), -1, d), gates * levels))
         r = np.asarray(residual(problem.loss, np.asarray(z, np.float32), batches.targets[j], batches.scales[j]))
         total = np.zeros_like(theta)
         for x, gates, slope in zip(batches.rows[j], batches.patterns[j], r, strict=True):
-            total += np.einsum("d,m,q->dmq", x, gates * levels, slope).reshape(d, -1)
+            total += np.einsum("d,m,q->mqd", x, gates * levels, slope).reshape(-1, d)
         Z = normals(jax.random.fold_in(key, j), theta.shape)
         theta = theta - eta * (total / (divisor or b) + l2 * theta + noise_std * Z)
     return theta

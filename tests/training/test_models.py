@@ -15,7 +15,7 @@ RECORDS = GatedRecords(
     jnp.ones(B, jnp.float32),
 )
 LEVELS = jnp.asarray([2.0, 0.7, 0.7], jnp.float32)
-WEIGHTS = jnp.asarray(RNG.standard_normal((D, M * Q)), jnp.float32)
+WEIGHTS = jnp.asarray(RNG.standard_normal((M * Q, D)), jnp.float32)
 MODEL = GatedLinearModel(LEVELS, MarginSoftmax(1.5))
 
 

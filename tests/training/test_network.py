@@ -21,7 +21,7 @@ norms_of = jax.jit(network_norms)
 
 def make_parameters(d, W, q, dtype=np.float32, seed=0, size=1.0):
     rng = np.random.default_rng(seed)
-    shapes = (d, W), (W,), (W, q), (q,)
+    shapes = (W, d), (W,), (q, W), (q,)
     return NetworkParameters(*(jnp.asarray(size * rng.standard_normal(shape), dtype) for shape in shapes))
 
 
@@ -39,7 +39,7 @@ def record_gradients(parameters, records):
 
     def loss(parameters, x, target):
         W1, b1, W2, b2 = parameters
-        return -jax.nn.log_softmax(jax.nn.relu(x @ W1 + b1) @ W2 + b2)[target]
+        return -jax.nn.log_softmax(W2 @ jax.nn.relu(W1 @ x + b1) + b2)[target]
 
     return jax.vmap(jax.grad(loss), (None, 0, 0))(parameters, *records)
 
@@ -115,7 +115,7 @@ def test_absent_rows_add_nothing_whatever_they_hold(garbage):
 def test_a_record_whose_gradient_overflows_adds_nothing_and_spoils_nothing(size):
     # Row 0 overflows in a product or in its norm; row 1 does not even activate anything.
     parameters = NetworkParameters(
-        jnp.full((2, 3), 1.0).at[1].set(-1.0), jnp.zeros(3), jnp.asarray([[1.0, -1], [2, 1], [0, 1]]), jnp.zeros(2)
+        jnp.full((3, 2), 1.0).at[:, 1].set(-1.0), jnp.zeros(3), jnp.asarray([[1.0, 2, 0], [-1, 1, 1]]), jnp.zeros(2)
     )
     rows, targets = jnp.asarray([[size, 0.0], [0.0, 1.0]]), jnp.asarray([1, 1])
     model = ReLUNetworkModel(0.5)
@@ -166,7 +166,7 @@ def test_products_ask_for_full_float32_precision():
 def test_start_parameters_are_uniform_in_the_layers_inputs():
     d, W, q = 400, 100, 10
     start = start_network(d, W, q, seed=3)
-    assert [leaf.shape for leaf in start] == [(d, W), (W,), (W, q), (q,)]
+    assert [leaf.shape for leaf in start] == [(W, d), (W,), (q, W), (q,)]
     for leaf, inputs in zip(start, (d, d, W, W), strict=True):
         assert leaf.dtype == np.float32
         limit = 1 / np.sqrt(inputs)
@@ -196,9 +196,7 @@ def test_logits_are_those_of_the_network(n, monkeypatch):
     parameters = jax.tree.map(np.asarray, make_parameters(7, 11, 4))
     rows = np.random.default_rng(5).standard_normal((n, 7)).astype(np.float32)
     W1, b1, W2, b2 = (leaf.astype(np.float64) for leaf in parameters)
-    expected = [
-        [sum(max(x @ W1[:, j] + b1[j], 0) * W2[j, c] for j in range(11)) + b2[c] for c in range(4)] for x in rows
-    ]
+    expected = [[sum(max(x @ W1[j] + b1[j], 0) * W2[c, j] for j in range(11)) + b2[c] for c in range(4)] for x in rows]
     actual = network_logits(parameters, rows)
     assert (actual.shape, actual.dtype) == ((n, 4), np.float32)
     np.testing.assert_allclose(actual, np.reshape(expected, (n, 4)), rtol=1e-4, atol=1e-4)

@@ -264,7 +264,7 @@ def _train_sampled(
     basis = contrast_basis(loss, n_outputs)
     records = GatedRecords(batches.rows[0], batches.patterns[0], batches.targets[0], batches.scales[0])
     model = GatedLinearModel(jnp.asarray(levels), ContrastLoss(loss, jnp.asarray(basis)))
-    start = np.zeros((batches.rows.shape[2], len(levels) * len(basis)), np.float32)
+    start = np.zeros((len(levels) * len(basis), batches.rows.shape[2]), np.float32)
 
     def released(weights: NDArray[np.float32]) -> NDArray[np.float32]:
         return to_logit_weights(weights, basis)

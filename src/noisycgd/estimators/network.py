@@ -39,7 +39,7 @@ SMALLEST_STEP_NOISE = 1e-7
 @documented
 @dataclass(eq=False, repr=False)
 class ReLUNetworkClassifier(PrivateClassifier):
-    """Two-layer ReLU network, logits = W2' relu(W1' x + b1) + b2, trained privately by DP-SGD.
+    """Two-layer ReLU network, logits = W2 relu(W1 x + b1) + b2, trained privately by DP-SGD.
 
     Every iterate may be seen: its loss is not convex, so that hiding iterates proves nothing. Each record's gradient
     of the softmax loss, over both layers, is scaled down to norm C, with norms in closed form.
@@ -148,9 +148,9 @@ class ReLUNetworkClassifier(PrivateClassifier):
         if W < 1:
             raise ModelFileError(f"tensor 'hidden_bias' must be a vector of hidden units. {RESTORE}")
         shapes = {
-            "hidden_weights": (self.bounds_.width(self.n_features_in_), W),
+            "hidden_weights": (W, self.bounds_.width(self.n_features_in_)),
             "hidden_bias": (W,),
-            "output_weights": (W, q),
+            "output_weights": (q, W),
             "output_bias": (q,),
         }
         self.parameters_ = NetworkParameters(

@@ -84,7 +84,7 @@ def _run(
     )
     basis = contrast_basis(loss, n_outputs)
     reduced = ContrastLoss(loss, jnp.asarray(basis))
-    weights = jnp.zeros((d, len(levels) * len(basis)), jnp.float32)
+    weights = jnp.zeros((len(levels) * len(basis), d), jnp.float32)
     gate_levels = jnp.asarray(levels)
     l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
 

@@ -2,6 +2,10 @@
 
 A record's gradient is phi(x) (x) r with phi(x) = [g_1(x) x, ..., g_M(x) x] and residual r = dh/dz, so its norm is
 ||phi(x)|| ||r|| and is bounded by the loss and the rows alone: no per-record gradient is ever formed, none is clipped.
+
+While they train, weights stand as (M q, d), one row per gate and output. So both products read the records in the order
+in which they lie. With a (d, M q) state XLA copies each batch, transposed; beside that a model of one gate does little
+else.
 """
 
 from __future__ import annotations
@@ -37,16 +41,16 @@ class StepBatch(NamedTuple):
 
 
 def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Residual) -> jax.Array:
-    """(d, M q) weights -> (d, M q) sum over the batch of the records' gradients (THEORY section 3).
+    """(M q, d) weights -> (M q, d) sum over the batch of the records' gradients (THEORY section 3).
 
     Gates are applied by reshape, multiply and sum: XLA fuses these into one pass beside the products, which an
     einsum over the same axes would turn into many small products.
     """
     b, M = batch.patterns.shape
     gates = batch.patterns.astype(weights.dtype) * levels
-    logits = (_multiply(batch.rows, weights).reshape(b, M, -1) * gates[:, :, None]).sum(axis=1)
+    logits = (_multiply(batch.rows, weights.T).reshape(b, M, -1) * gates[:, :, None]).sum(axis=1)
     residual = loss.residual(logits, batch.targets, batch.scales)
-    product: jax.Array = _multiply(batch.rows.T, (gates[:, :, None] * residual[:, None, :]).reshape(b, -1))
+    product: jax.Array = _multiply((gates[:, :, None] * residual[:, None, :]).reshape(b, -1).T, batch.rows)
     return product
 
 

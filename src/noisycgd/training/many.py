@@ -227,7 +227,7 @@ def run_epoch_of_each(
     noise_std: jax.Array,
     keys: tuple[jax.Array, ...],
 ) -> jax.Array:
-    """`run_epoch` for T runs: (T, d, M q') weights, and batches with axes (k, T, ...), in the order that a scan reads.
+    """`run_epoch` for T runs: (T, M q', d) weights, and batches with axes (k, T, ...), in the order that a scan reads.
 
     `losses` is a loss whose numbers have shape (T,). Keys come one by one, since stacking them outside costs more than
     a tiny epoch.
@@ -263,7 +263,7 @@ def _run_program(runs: Sequence[_Run], n_outputs: int, count: _Counter) -> list[
     losses = jax.tree.map(lambda *numbers: jnp.asarray(numbers, jnp.float32), *(run.loss for run in runs))
     l2 = jnp.asarray([run.plan.l2 for run in runs], jnp.float32)
     noise_std = jnp.asarray([run.plan.noise_std for run in runs], jnp.float32)
-    weights = jnp.zeros((len(runs), d, levels.shape[1] * len(basis)), jnp.float32)
+    weights = jnp.zeros((len(runs), levels.shape[1] * len(basis), d), jnp.float32)
     contrasts = jnp.asarray(basis)
     for e in range(E):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))

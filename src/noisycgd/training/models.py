@@ -57,7 +57,7 @@ class GatedLinearModel:
     loss: Residual
 
     def clipped_sum(self, parameters: jax.Array, records: GatedRecords, present: jax.Array) -> jax.Array:
-        """(d, M q), see `RecordModel.clipped_sum`: a row of zeros has no gradient."""
+        """(M q, d), see `RecordModel.clipped_sum`: a row of zeros has no gradient."""
         rows = jnp.where(present[:, None], records.rows, 0)
         zero = jnp.zeros((), jnp.float32)
         batch = StepBatch(rows, records.patterns, records.targets, records.scales, zero, zero)

@@ -27,11 +27,14 @@ _ROWS_AT_ONCE = 8192
 
 
 class NetworkParameters(NamedTuple):
-    """logits = W2' relu(W1' x + b1) + b2."""
+    """logits = W2 relu(W1 x + b1) + b2.
 
-    hidden_weights: Any  # (d, W)
+    Weights stand as in `noisycgd.training.kernel`: one row per unit, so that products read the records as they lie.
+    """
+
+    hidden_weights: Any  # (W, d)
     hidden_bias: Any  # (W,)
-    output_weights: Any  # (W, q)
+    output_weights: Any  # (q, W)
     output_bias: Any  # (q,)
 
 
@@ -81,9 +84,9 @@ class ReLUNetworkModel:
         hidden_delta = jnp.where(usable[:, None], hidden_delta * share, 0)
         output_delta = jnp.where(usable[:, None], output_delta * share, 0)
         return NetworkParameters(
-            _multiply(rows.T, hidden_delta),
+            _multiply(hidden_delta.T, rows),
             hidden_delta.sum(axis=0),
-            _multiply(hidden.T, output_delta),
+            _multiply(output_delta.T, hidden),
             output_delta.sum(axis=0),
         )
 
@@ -94,13 +97,13 @@ def network_norms(parameters: NetworkParameters, records: NetworkRecords) -> jax
 
 
 def _backward(parameters: NetworkParameters, rows: jax.Array, targets: jax.Array) -> _Pass:
-    before = _multiply(rows, parameters.hidden_weights) + parameters.hidden_bias
+    before = _multiply(rows, parameters.hidden_weights.T) + parameters.hidden_bias
     active = before > 0
     # Finite also after an overflow, so that a share of zero silences it in the products.
     hidden = jnp.where(active, jnp.minimum(before, np.finfo(before.dtype).max), 0)
-    logits = _multiply(hidden, parameters.output_weights) + parameters.output_bias
+    logits = _multiply(hidden, parameters.output_weights.T) + parameters.output_bias
     output_delta = MarginSoftmax().residual(logits, targets, jnp.ones((), logits.dtype))
-    hidden_delta = jnp.where(active, _multiply(output_delta, parameters.output_weights.T), 0)
+    hidden_delta = jnp.where(active, _multiply(output_delta, parameters.output_weights), 0)
     squares = (_squared(rows) + 1) * _squared(hidden_delta) + (_squared(hidden) + 1) * _squared(output_delta)
     return _Pass(hidden, hidden_delta, output_delta, jnp.sqrt(squares))
 
@@ -128,7 +131,7 @@ def start_network(n_features: int, width: int, n_outputs: int, seed: int) -> Net
         return rng.uniform(-1, 1, shape).astype(np.float32) / np.float32(math.sqrt(inputs))
 
     d, W, q = n_features, width, n_outputs
-    return NetworkParameters(uniform(d, d, W), uniform(d, W), uniform(W, W, q), uniform(W, q))
+    return NetworkParameters(uniform(d, W, d), uniform(d, W), uniform(W, q, W), uniform(W, q))
 
 
 def network_logits(parameters: NetworkParameters, rows: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -137,5 +140,5 @@ def network_logits(parameters: NetworkParameters, rows: NDArray[np.float32]) -> 
     logits = np.empty((len(rows), len(b2)), np.float32)
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
-        logits[part] = np.maximum(rows[part] @ W1 + b1, 0) @ W2 + b2
+        logits[part] = np.maximum(rows[part] @ W1.T + b1, 0) @ W2.T + b2
     return logits
