@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any
 
 from noisycgd.data.datasets import DATASETS
-from reproduce.curves import panel_title
 from reproduce.experiments import Experiment
 from reproduce.summary import Summary, privacy
-from reproduce.tables import dataset_title, epsilons_explained, identity, markdown, number
+from reproduce.tables import epsilons_explained, identity, markdown, number, panels
 
 
 def per_class(one: Summary) -> list[float]:
@@ -25,11 +23,11 @@ def class_tables(found: Sequence[Summary]) -> str:
         "Mean test accuracy of each class over seeds, in per cent; gap: best class minus worst class, of the means.",
         epsilons_explained(found),
     ]
-    for (dataset, noise), group in itertools.groupby(found, key=lambda s: (s.cell.dataset, s.cell.noise_multiplier)):
-        names = DATASETS[dataset].class_names
+    for heading, group in panels(found):
+        names = DATASETS[group[0].cell.dataset].class_names
         header = ["method", "epsilon of the run", "seeds", *names, "all", "gap"]
         rows = [_row(one, len(names)) for one in group]
-        parts += [f"## {dataset_title(dataset)}, {panel_title(noise)}", markdown(header, rows)]
+        parts += [heading, markdown(header, rows)]
     return "\n\n".join(parts)
 
 

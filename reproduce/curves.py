@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,10 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reproduce.experiments import Experiment
-from reproduce.methods import LABELS
 from reproduce.privacy import epsilon_at
 from reproduce.summary import LARGEST_EPSILON, Summary, standard_error, upward
-from reproduce.tables import dataset_title, epsilons_explained, identity, markdown, number
+from reproduce.tables import epsilons_explained, identity, markdown, number, panels
 
 BAR = 1.96
 """Half an error bar in standard errors, as in the paper."""
@@ -56,8 +54,8 @@ def curve_tables(found: Sequence[Summary]) -> str:
         "of a run that had stopped there.",
         epsilons_explained(found),
     ]
-    for (dataset, noise), group in itertools.groupby(found, key=lambda s: (s.cell.dataset, s.cell.noise_multiplier)):
-        parts += [f"## {dataset_title(dataset)}, {panel_title(noise)}", _table(list(group))]
+    for heading, group in panels(found):
+        parts += [heading, _table(group)]
     return "\n\n".join(parts)
 
 
@@ -75,11 +73,6 @@ def _table(found: Sequence[Summary]) -> str:
 def _shown(point: Point) -> str:
     bar = "" if math.isnan(point.bar) else f" ± {point.bar:.2f}"
     return f"{point.accuracy:.2f}{bar} ({upward(point.epsilon, 2)})"
-
-
-def panel_title(noise: float) -> str:
-    """A noise level in words."""
-    return f"noise multiplier {noise:g}" + (f" (the paper's epsilon {LABELS[noise]:g})" if noise in LABELS else "")
 
 
 def curve_rows(experiment: Experiment, found: Sequence[Summary]) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from noisycgd.data.datasets import DATASETS
 from reproduce.classes import per_class
-from reproduce.curves import BAR, Point, curve, panel_title
+from reproduce.curves import BAR, Point, curve
 from reproduce.methods import DELTA
 from reproduce.summary import LARGEST_EPSILON, Summary, standard_error
-from reproduce.tables import in_print
+from reproduce.tables import in_print, panel_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,7 +6,7 @@ import csv
 import io
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from noisycgd.data.datasets import DATASETS
@@ -48,8 +48,8 @@ def epsilons_explained(found: Sequence[Summary]) -> str:
     """What the words beside the epsilons of a table mean."""
     labels = ", ".join(f"{label:g} for noise multiplier {noise:g}" for noise, label in LABELS.items())
     return (
-        f"epsilon is under replace-one adjacency, delta = {in_print(DELTA)}. Label: what the paper prints ({labels}, "
-        f"whatever the data set); run: exact for what was run, rounded up. {statuses_explained(found)}"
+        f"epsilon of the run: replace-one adjacency, delta = {in_print(DELTA)}, exact, rounded up. The paper's is a "
+        f"label: {labels}, whatever the data set. {statuses_explained(found)}"
     ).strip()
 
 
@@ -66,8 +66,20 @@ def dataset_title(name: str) -> str:
     return f"{DATASETS[name].title} ({n_records(name)} training records)"
 
 
+def panel_title(noise: float) -> str:
+    """A noise level in words."""
+    return f"noise multiplier {noise:g}" + (f" (the paper's epsilon {LABELS[noise]:g})" if noise in LABELS else "")
+
+
+def panels(found: Sequence[Summary]) -> Iterator[tuple[str, list[Summary]]]:
+    """Cells by data set and noise level, each group under a Markdown heading."""
+    groups = itertools.groupby(found, key=lambda summary: (summary.cell.dataset, summary.cell.noise_multiplier))
+    for (dataset, noise), group in groups:
+        yield f"## {dataset_title(dataset)}, {panel_title(noise)}", list(group)
+
+
 def accuracy_tables(found: Sequence[Summary]) -> str:
-    """One table per data set: methods against labels, with the paper's numbers."""
+    """One table per data set and noise level, with the paper's numbers."""
     compared = any(summary.printed for summary in found)
     parts = [
         "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation."
@@ -75,33 +87,31 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
         + f" Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point." * compared,
         epsilons_explained(found),
     ]
-    for dataset, group in itertools.groupby(found, key=lambda summary: summary.cell.dataset):
-        parts.append(_dataset_table(dataset, list(group)))
+    for heading, group in panels(found):
+        parts += [heading, _panel(group, compared)]
+    if any(summary.values("accuracy_original").size for summary in found):
+        parts.append(
+            "CIFAR-10: accuracy is of all 10 000 test images. The first 1000 count separately, since in some copies of "
+            "the data the others went through JPEG; the standard error of 1000 images alone is 1.6."
+        )
     return "\n\n".join(parts)
 
 
-def _dataset_table(dataset: str, found: Sequence[Summary]) -> str:
+def _panel(found: Sequence[Summary], compared: bool) -> str:
     original = any(summary.values("accuracy_original").size for summary in found)
-    compared = any(summary.printed for summary in found)
-    header = ["method", "label", "epsilon of the run", "accuracy"]
+    header = ["method", "epsilon of the run", "accuracy"]
     header += ["first 1000"] * original + ["paper", "difference"] * compared + ["seeds", "learning rate"]
     rows = []
     for one in found:
         accuracy = spread(one.values()) if one.n else "not run"
-        row = [one.title, f"{one.label:g}" if one.label else "–", privacy(one), accuracy]
+        row = [one.title, privacy(one), accuracy]
         if original:
             first = one.values("accuracy_original")
             row.append(spread(first) if first.size else "–")
         if compared:
             row += [printed(one.printed), difference(one.difference)]
         rows.append([*row, one.seeds, rate(one)])
-    parts = [f"## {dataset_title(dataset)}", markdown(header, rows)]
-    if original:
-        parts.append(
-            "Accuracy is of all 10 000 test images. The first 1000 count separately, since in some copies of the data "
-            "the others went through JPEG; the standard error of 1000 images alone is 1.6."
-        )
-    return "\n\n".join(parts)
+    return markdown(header, rows)
 
 
 def difference(points: float | None) -> str:

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reproduce.curves import curve, curve_rows, curve_tables, panel_title
+from reproduce.curves import curve, curve_rows, curve_tables
 from reproduce.privacy import epsilon_at
 from reproduce.summary import summaries
 
@@ -68,8 +68,3 @@ def test_missing_curves_are_not_run(experiment, store, found):
     last = curve_tables([found[0], none]).splitlines()[-1]
     assert "not run" in last
     assert "0 of 2" in last
-
-
-def test_panels_are_named_after_their_noise():
-    assert panel_title(15.0) == "noise multiplier 15 (the paper's epsilon 1.33)"
-    assert panel_title(0.001) == "noise multiplier 0.001"

@@ -5,7 +5,16 @@ from dataclasses import replace
 
 from noisycgd.data.datasets import DATASETS
 from reproduce.summary import summaries
-from reproduce.tables import accuracy_rows, accuracy_tables, csv_text, difference, in_print, markdown
+from reproduce.tables import (
+    accuracy_rows,
+    accuracy_tables,
+    csv_text,
+    difference,
+    in_print,
+    markdown,
+    panel_title,
+    panels,
+)
 
 
 def lines_of(text):
@@ -41,9 +50,21 @@ def test_delta_in_print():
     assert [in_print(value) for value in (1e-5, 1e-10, 0.01)] == ["1e-5", "1e-10", "0.01"]
 
 
+def test_panels_are_named_after_their_noise():
+    assert panel_title(15.0) == "noise multiplier 15 (the paper's epsilon 1.33)"
+    assert panel_title(0.001) == "noise multiplier 0.001"
+
+
+def test_panels_hold_every_cell_once_in_order(every_kind, store):
+    found = summaries(every_kind["table"], store)
+    grouped = list(panels(found))
+    assert [heading.partition(", ")[2] for heading, _ in grouped] == [panel_title(15.0), panel_title(5.0)]
+    assert [one for _, group in grouped for one in group] == found
+
+
 def test_a_table_without_runs(experiment, store):
     text = accuracy_tables(summaries(experiment, store))
-    assert f"## {DATASETS['digits'].title} (1437 training records)" in text
+    assert f"## {DATASETS['digits'].title} (1437 training records), {panel_title(5.0)}" in text
     rows = lines_of(text)[2:]
     assert len(rows) == 2
     assert all("not run" in row and "0 of 2" in row for row in rows)
@@ -54,22 +75,21 @@ def test_a_full_table(every_kind, store, fill):
     experiment = every_kind["table"]
     text = accuracy_tables(summaries(experiment, fill(experiment, store)))
     rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in lines_of(text)]
-    assert rows[0] == [
-        "method", "label", "epsilon of the run", "accuracy", "paper", "difference", "seeds", "learning rate",
-    ]  # fmt: skip
-    assert [row[:3] for row in rows[2:]] == [
-        ["SSP", "1.33", "not private"],
-        ["DP-SGD", "1.33", "1.2500 proved"],
-        ["NoisyCGD", "1.33", "1.2500 unproven"],
-        ["ours", "1.33", "1.2500 proved"],
-        ["SSP", "4.76", "not private"],
-        ["DP-SGD", "4.76", "1.2500 proved"],
-        ["NoisyCGD", "4.76", "1.2500 unproven"],
-        ["ours", "4.76", "1.2500 proved"],
+    header, _, *first = rows[:6]
+    assert header == ["method", "epsilon of the run", "accuracy", "paper", "difference", "seeds", "learning rate"]
+    expected = [
+        ["SSP", "not private"],
+        ["DP-SGD", "1.2500 proved"],
+        ["NoisyCGD", "1.2500 unproven"],
+        ["ours", "1.2500 proved"],
     ]
-    assert [row[4] for row in rows[2:]].count("90.0 ± 0.5") == 1
-    assert {row[6] for row in rows[2:]} == {"2"}
-    assert [row[7] for row in rows[2:6]] == ["–", "0.1", "0.1", "auto"]
+    assert [row[:2] for row in first] == expected
+    assert rows[6] == header
+    second = rows[8:]
+    assert [row[:2] for row in second] == expected
+    assert [row[3] for row in first + second].count("90.0 ± 0.5") == 1
+    assert {row[5] for row in first + second} == {"2"}
+    assert [row[6] for row in first] == ["–", "0.1", "0.1", "auto"]
     # Words that stand in the table are explained above it, and no others.
     assert "Unproven:" in text
     assert "Not private:" in text
