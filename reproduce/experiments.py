@@ -40,7 +40,7 @@ class Experiment:
     seeds : mapping
         Number of seeds per data set.
     epochs : int
-        Of each run.
+        Of each run, where the method has none of its own.
     changes : mapping
         Parameters that differ from `methods.toml` in the whole experiment: all methods' under "all", or one method's.
     vary : mapping
@@ -82,8 +82,9 @@ class Experiment:
         varied = {**self.vary.get("all", {}), **self.vary.get(method.name, {})}
         if self.rates and method.rates:
             varied["learning_rate"] = self.rates
+        epochs = method.epochs or self.epochs
         return [
-            Cell(method, dataset, noise_multiplier, {**fixed, **dict(zip(varied, values, strict=True))}, self.epochs)
+            Cell(method, dataset, noise_multiplier, {**fixed, **dict(zip(varied, values, strict=True))}, epochs)
             for values in itertools.product(*varied.values())
         ]
 
@@ -91,7 +92,8 @@ class Experiment:
         """All cells, data set by data set."""
         known = methods()
         for dataset, noise, name in itertools.product(self.datasets, self.noise_multipliers, self.methods):
-            yield from self.cells_of(known[name], dataset, float(noise))
+            if dataset in (known[name].datasets or self.datasets):
+                yield from self.cells_of(known[name], dataset, float(noise))
 
     def n_seeds(self, dataset: str, seeds: int | None = None) -> int:
         """Seeds of a data set; `seeds` overrides the config."""

@@ -25,7 +25,7 @@ LABELS = {15.0: 1.33, 5.0: 4.76}
 
 @dataclass(frozen=True)
 class Method:
-    """One entry of `methods.toml`."""
+    """One entry of `methods.toml`; without `datasets` it is for all of them, `epochs` go before the experiment's."""
 
     name: str
     title: str
@@ -35,6 +35,8 @@ class Method:
     rates: Sequence[float] = ()
     first_rate: float | None = None
     rows: str = "unit"
+    datasets: Sequence[str] = ()
+    epochs: int | None = None
 
     @property
     def iterative(self) -> bool:

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from reproduce.experiments import KINDS, Printed, load_experiment, names
+from reproduce.methods import methods
 
 
 @pytest.fixture
@@ -84,6 +85,14 @@ def test_cells_combine_what_varies(experiment):
         *(("sampled", 0.1, b, P) for b, P in itertools.product([100, 200], [2, 4])),
         *(("defaults", 0.2, b) for b in [100, 200]),
     ]
+
+
+def test_a_method_may_have_epochs_and_data_sets_of_its_own(experiment, monkeypatch):
+    own = replace(methods()["ours"], name="own", epochs=7, datasets=("cifar10",))
+    monkeypatch.setattr("reproduce.experiments.methods", lambda: {**methods(), "own": own})
+    both = replace(experiment, methods=("ours", "own"), datasets=("mnist", "cifar10"))
+    found = [(cell.dataset, cell.method.name, cell.epochs) for cell in both.cells()]
+    assert found == [("mnist", "ours", 3), ("cifar10", "ours", 3), ("cifar10", "own", 7)]
 
 
 def test_a_banks_rates_take_the_place_of_the_search(experiment, store):
