@@ -32,6 +32,7 @@ class Method:
     estimator: str
     parameters: Mapping[str, Any]
     by_dataset: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_noise: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     rates: Sequence[float] = ()
     first_rate: float | None = None
     rows: str = "unit"
@@ -62,7 +63,8 @@ class Cell:
     def run(self, seed: int, rate: float | None = None) -> Run:
         """The run of a seed; `rate` replaces a learning rate that is searched."""
         by_dataset = self.method.by_dataset.get(self.dataset, {})
-        given: dict[str, Any] = {**self.method.parameters, **by_dataset, **self.changes}
+        by_noise = self.method.by_noise.get(f"{self.noise_multiplier:g}", {})
+        given: dict[str, Any] = {**self.method.parameters, **by_dataset, **by_noise, **self.changes}
         given["delta"] = DELTA
         if rate is not None:
             given["learning_rate"] = rate

@@ -46,11 +46,19 @@ def make_cell(**parameters):
 
 
 def test_what_is_nearer_to_the_cell_wins():
-    method = Method("m", "M", "LinearClassifier", {"a": 1, "b": 1, "c": 1}, by_dataset={"mnist": {"b": 2, "c": 2}})
-    run = Cell(method, "mnist", 15.0, {"c": 3}, epochs=7).run(seed=4)
-    assert run.parameters == {"a": 1, "b": 2, "c": 3, "delta": 1e-5, "epochs": 7, "noise_multiplier": 15.0}
+    method = Method(
+        "m",
+        "M",
+        "LinearClassifier",
+        {"a": 1, "b": 1, "c": 1, "d": 1},
+        by_dataset={"mnist": {"b": 2, "c": 2, "d": 2}},
+        by_noise={"15": {"c": 3, "d": 3}},
+    )
+    run = Cell(method, "mnist", 15.0, {"d": 4}, epochs=7).run(seed=4)
+    assert run.parameters == {"a": 1, "b": 2, "c": 3, "d": 4, "delta": 1e-5, "epochs": 7, "noise_multiplier": 15.0}
     assert run.seed == 4
-    assert Cell(method, "cifar10", 15.0, {"c": 3}).run(0).parameters["b"] == 1
+    assert Cell(method, "cifar10", 15.0).run(0).parameters["b"] == 1
+    assert Cell(method, "mnist", 5.0).run(0).parameters["c"] == 2
 
 
 def test_a_method_of_one_pass_has_no_epochs_and_a_given_epsilon_no_noise_multiplier():
