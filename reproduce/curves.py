@@ -42,7 +42,7 @@ def curve(one: Summary) -> list[Point]:
     for epoch in sorted(set.intersection(*(set(run) for run in runs))):
         values = np.array([100 * run[epoch] for run in runs])
         bar = BAR * standard_error(values)
-        until = math.inf if not private else epsilon_at(one.run, one.noise_multiplier, epoch)
+        until = math.inf if not private else epsilon_at(one.run, one.noise_multiplier, epoch, one.peak_rate)
         points.append(Point(epoch, float(values.mean()), bar, until))
     return points
 

@@ -30,17 +30,20 @@ class _Steps(NamedTuple):
     order: str = "permuted"
 
 
-def epsilon_at(run: Run, noise_multiplier: float, epoch: int) -> float:
-    """Epsilon of the first `epoch` epochs of a run, with its own schedule: only that many steps were made."""
-    return _epsilon(_steps(run, noise_multiplier, epoch, run.parameters["delta"]))
+def epsilon_at(run: Run, noise_multiplier: float, epoch: int, peak_rate: float | None = None) -> float:
+    """Epsilon of the first `epoch` epochs of a run, with its own schedule: only that many steps were made.
+
+    `peak_rate`, its largest learning rate, matters where a run left that to the software and has an l2.
+    """
+    return _epsilon(_steps(run, noise_multiplier, epoch, run.parameters["delta"], peak_rate))
 
 
 def profile_at(run: Run, noise_multiplier: float, epoch: int, delta: float) -> PrivacyProfile:
     """Privacy profile of the same, tight at `delta`."""
-    return _profile(_steps(run, noise_multiplier, epoch, delta))
+    return _profile(_steps(run, noise_multiplier, epoch, delta, None))
 
 
-def _steps(run: Run, noise_multiplier: float, epoch: int, delta: float) -> _Steps:
+def _steps(run: Run, noise_multiplier: float, epoch: int, delta: float, peak_rate: float | None) -> _Steps:
     given, n = run.parameters, n_records(run.dataset)
     b = given.get("batch_size", "auto")
     steps = _Steps(n, auto_batch_size(n) if b == "auto" else b, noise_multiplier, epoch, run.epochs, delta)
@@ -49,8 +52,9 @@ def _steps(run: Run, noise_multiplier: float, epoch: int, delta: float) -> _Step
     if run.estimator not in ("ConvexReLUClassifier", "LinearClassifier") or given.get("method") == "noisy-gd":
         raise ValueError(f"estimator must train by NoisyCGD or DP-SGD for an epsilon by epoch; got {run.estimator}.")
     l2, rate, schedule = given.get("l2", 0.0), given.get("learning_rate", "auto"), given.get("schedule", "auto")
-    if l2 and rate == "auto":
-        raise ValueError("learning_rate must be a number where l2 is used; got auto. Set it in methods.toml.")
+    rate = peak_rate if rate == "auto" else rate
+    if l2 and rate is None:
+        raise ValueError("learning_rate must be known where l2 is used; got auto. Set it in methods.toml.")
     return steps._replace(
         schedule="linear" if schedule == "auto" else schedule,
         eta_l2=l2 * rate if l2 else 0.0,

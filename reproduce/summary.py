@@ -81,6 +81,11 @@ class Summary:
         return self.results[0]["noise_multiplier"] if self.n else None
 
     @property
+    def peak_rate(self) -> float | None:
+        """Largest learning rate of the runs' plans; None without runs, and of methods without steps."""
+        return self.results[0].get("peak_rate") if self.n else None
+
+    @property
     def learning_rate(self) -> float | str | None:
         """Given or found by the search; "auto" if left to the software, None where there is none or not yet."""
         if self.run is None or not self.cell.method.iterative:

@@ -94,6 +94,7 @@ def make(run: Run, verbose: bool = False) -> dict[str, Any]:
         "delta": plan.delta,
         "status": str(getattr(plan, "status", "proved")) if iterative else str(stated.status),
         "noise_multiplier": plan.noise_multiplier,
+        "peak_rate": float(plan.learning_rates.max()) if iterative else None,
         "curve": curve,
         "seconds": round(seconds, 1),
         "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),

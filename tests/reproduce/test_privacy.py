@@ -30,13 +30,20 @@ def run_of(estimator="ConvexReLUClassifier", **parameters):
             allow_unproven=True,
             loss="norm_clipped_softmax",
         ),
+        run_of("LinearClassifier", loss="envelope_softmax", l2=0.01),
         run_of("LinearClassifier", method="dpsgd"),
         run_of("ReLUNetworkClassifier", width=8),
     ],
-    ids=["defaults", "given", "the paper's", "dpsgd", "network"],
+    ids=["defaults", "given", "the paper's", "automatic rate with l2", "dpsgd", "network"],
 )
 def test_at_its_end_it_is_the_runs_own(run):
-    assert epsilon_at(run, 4.0, E) == pytest.approx(make(run)["epsilon"], rel=1e-9)
+    result = make(run)
+    assert epsilon_at(run, 4.0, E, result["peak_rate"]) == pytest.approx(result["epsilon"], rel=1e-9)
+
+
+def test_the_rate_matters_where_there_is_an_l2():
+    run = run_of("LinearClassifier", l2=0.01)
+    assert epsilon_at(run, 4.0, E, 3.0) < 0.99 * epsilon_at(run, 4.0, E, 1.0)
 
 
 @pytest.mark.parametrize("epoch", [1, 2, 4])
@@ -71,7 +78,7 @@ def test_what_has_no_epochs_or_no_known_l2_is_refused():
         epsilon_at(run_of("SSPClassifier"), 4.0, 1)
     with pytest.raises(ValueError, match="got LinearClassifier"):
         epsilon_at(run_of("LinearClassifier", method="noisy-gd"), 4.0, 1)
-    with pytest.raises(ValueError, match="learning_rate must be a number where l2 is used; got auto"):
+    with pytest.raises(ValueError, match="learning_rate must be known where l2 is used; got auto"):
         epsilon_at(run_of(l2=0.1), 4.0, 1)
 
 
