@@ -213,7 +213,7 @@ def test_convex_relu_models_are_those_of_the_gates():
     features = make("convex-relu")
     gates = GatedFeatures("antithetic", P, features.directions)
     rows, theta = random_rows(20), np.random.default_rng(5).standard_normal((features.n_features, 3))
-    # (M d, q) -> (d, M q), the layout of the training kernel.
+    # (M d, q) -> (d, M q), the layout of released weights.
     weights = theta.reshape(gates.n_gates, D, 3).transpose(1, 0, 2).reshape(D, -1).astype(np.float32)
     np.testing.assert_allclose(gates.logits(rows, weights), features.transform(rows) @ theta, atol=1e-4)
     assert features.feature_norm(R) == gates.feature_norm(R)
