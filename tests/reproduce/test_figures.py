@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
+from reproduce.experiments import load_experiment, names
 from reproduce.figures import classes_figure, curves_figure, image, line_style, parameter_figure
 from reproduce.summary import summaries
 
@@ -78,6 +79,14 @@ def test_curves_differ_without_colour():
     for style in styles:
         # Dark enough on white paper, printed in black.
         assert np.dot([0.2126, 0.7152, 0.0722], to_rgb(style["color"])) <= 0.6
+    colours = [to_rgb(style["color"]) for style in styles]
+    assert [red == green == blue for red, green, blue in colours] == [True] * 4 + [False] * 3 + [True]
+
+
+@pytest.mark.parametrize("name", [name for name in names() if load_experiment(name).kind in ("curves", "per-class")])
+def test_our_own_rows_have_the_coloured_styles(name):
+    ours = [method.startswith("ours") for method in load_experiment(name).methods]
+    assert ours == ([False] * 4 + [True] * 3)[: len(ours)]
 
 
 def test_error_bars_are_drawn_where_there_are_several_runs(every_kind, store, fill):
