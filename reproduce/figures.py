@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from noisycgd.data.datasets import DATASETS
 from reproduce.classes import per_class
 from reproduce.curves import BAR, Point, curve
 from reproduce.methods import DELTA
-from reproduce.summary import LARGEST_EPSILON, Summary, standard_error
+from reproduce.summary import LARGEST_EPSILON, Groups, Summary, by_panel, standard_error
 from reproduce.tables import in_print, panel_title
 
 if TYPE_CHECKING:
@@ -34,8 +33,6 @@ _STYLES: tuple[dict[str, Any], ...] = (
 )
 _MARKS = 8
 """Markers and error bars on a curve, about."""
-
-Groups = list[tuple[tuple[str, float], list[Summary]]]
 
 
 def line_style(i: int) -> dict[str, Any]:
@@ -66,9 +63,7 @@ def image(figure: Figure, kind: str) -> bytes:
 
 def grouped(found: Sequence[Summary]) -> Groups:
     """Cells of a panel: by data set and noise level, those without any run left out."""
-    groups = itertools.groupby(found, key=lambda s: (s.cell.dataset, s.cell.noise_multiplier))
-    listed = [(key, list(group)) for key, group in groups]
-    return [(key, group) for key, group in listed if any(one.n for one in group)]
+    return [(key, group) for key, group in by_panel(found) if any(one.n for one in group)]
 
 
 def panels(groups: Groups, height: float = 4.6) -> tuple[Figure, list[Axes]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
@@ -115,6 +117,9 @@ class Summary:
         return None if self.printed is None or not self.n else round(self.mean - self.printed.value, 1) + 0.0
 
 
+Groups = list[tuple[tuple[str, float], list[Summary]]]
+
+
 def deviation(values: NDArray[np.float64]) -> float:
     """Standard deviation of a sample, NaN for fewer than two values."""
     return float(values.std(ddof=1)) if values.size > 1 else math.nan
@@ -128,6 +133,12 @@ def standard_error(values: NDArray[np.float64]) -> float:
 def summaries(experiment: Experiment, store: Store) -> list[Summary]:
     """All cells of an experiment, in the config's order."""
     return [summarised(experiment, cell, store) for cell in experiment.cells()]
+
+
+def by_panel(found: Sequence[Summary]) -> Groups:
+    """Cells by data set and noise level."""
+    groups = itertools.groupby(found, key=lambda one: (one.cell.dataset, one.cell.noise_multiplier))
+    return [(key, list(group)) for key, group in groups]
 
 
 def summarised(experiment: Experiment, cell: Cell, store: Store) -> Summary:

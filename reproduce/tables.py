@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -12,7 +11,18 @@ from typing import Any
 from noisycgd.data.datasets import DATASETS
 from reproduce.experiments import Experiment
 from reproduce.methods import DELTA, LABELS
-from reproduce.summary import Summary, deviation, in_words, printed, privacy, rate, spread, standard_error, varied
+from reproduce.summary import (
+    Summary,
+    by_panel,
+    deviation,
+    in_words,
+    printed,
+    privacy,
+    rate,
+    spread,
+    standard_error,
+    varied,
+)
 
 LARGE_DIFFERENCE = 1.0
 _STATUSES = {
@@ -73,9 +83,8 @@ def panel_title(noise: float) -> str:
 
 def panels(found: Sequence[Summary]) -> Iterator[tuple[str, list[Summary]]]:
     """Cells by data set and noise level, each group under a Markdown heading."""
-    groups = itertools.groupby(found, key=lambda summary: (summary.cell.dataset, summary.cell.noise_multiplier))
-    for (dataset, noise), group in groups:
-        yield f"## {dataset_title(dataset)}, {panel_title(noise)}", list(group)
+    for (dataset, noise), group in by_panel(found):
+        yield f"## {dataset_title(dataset)}, {panel_title(noise)}", group
 
 
 def accuracy_tables(found: Sequence[Summary]) -> str:
