@@ -42,9 +42,10 @@ class Experiment:
     epochs : int
         Of each run, where the method has none of its own.
     changes : mapping
-        Parameters that differ from `methods.toml` in the whole experiment: all methods' under "all", or one method's.
+        Parameters that differ from `methods.toml` in the whole experiment, under "all", a method's name, or
+        "METHOD on DATASET"; the last that has a parameter wins.
     vary : mapping
-        Parameter -> values of an ablation or of a bank of candidates; for a method's own parameters, name.parameter.
+        The same with values that are tried one after another: an ablation, or a bank of candidates.
     rates : sequence of float
         A bank's learning rates; no search then.
     paper : mapping
@@ -78,8 +79,7 @@ class Experiment:
 
     def cells_of(self, method: Method, dataset: str, noise_multiplier: float) -> list[Cell]:
         """A method's cells: one, or one per combination of what varies."""
-        fixed = {**self.changes.get("all", {}), **self.changes.get(method.name, {})}
-        varied = {**self.vary.get("all", {}), **self.vary.get(method.name, {})}
+        fixed, varied = (_meant(table, method.name, dataset) for table in (self.changes, self.vary))
         if self.rates and method.rates:
             varied["learning_rate"] = self.rates
         epochs = method.epochs or self.epochs
@@ -127,6 +127,11 @@ class Experiment:
             total += wanted
             done += min(wanted, len(self.results(cell, store)))
         return done, total
+
+
+def _meant(table: Mapping[str, Mapping[str, Any]], method: str, dataset: str) -> dict[str, Any]:
+    """What a table of parameters says of a method on a data set."""
+    return {**table.get("all", {}), **table.get(method, {}), **table.get(f"{method} on {dataset}", {})}
 
 
 def load_experiment(name: str, folder: Path = CONFIGS) -> Experiment:

@@ -17,9 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from noisycgd.data.datasets import DATASETS
 from reproduce.experiments import Experiment, Printed
-from reproduce.methods import DELTA, EPOCHS, LABELS
+from reproduce.methods import DELTA, EPOCHS, LABELS, SELECTION_LABELS
 from reproduce.privacy import profile_at, selection_epsilon, selection_epsilon_of_label
-from reproduce.summary import Summary, in_words, printed, upward, varied
+from reproduce.summary import Summary, deviation, in_words, printed, privacy, upward, varied
 from reproduce.tables import (
     LARGE_DIFFERENCE,
     dataset_title,
@@ -32,8 +32,6 @@ from reproduce.tables import (
 )
 
 MEAN_TRIALS = 20.0
-PRINTED_EPSILONS = {15.0: 2.88, 5.0: 8.91}
-"""What the paper prints for the whole selection at a noise multiplier."""
 
 
 def best_of_poisson(values: ArrayLike, weights: ArrayLike, mean: float, untrained: float) -> tuple[float, float]:
@@ -62,6 +60,11 @@ class Bank:
         return self.candidates[0]
 
     @property
+    def selects(self) -> bool:
+        """Whether there is anything to choose from: a single candidate is one release, as it is."""
+        return len(self.candidates) > 1
+
+    @property
     def done(self) -> int:
         """Finished runs."""
         return sum(min(one.n, one.wanted) for one in self.candidates)
@@ -86,6 +89,8 @@ class Bank:
         """Mean and standard deviation of the selection's accuracy in per cent, None while the bank is incomplete."""
         if not self.complete:
             return None
+        if not self.selects:
+            return self.first.mean, deviation(self.first.values())
         values = np.concatenate([one.values() for one in self.candidates])
         weights = np.concatenate([np.full(one.n, 1.0 / one.n) for one in self.candidates])
         return best_of_poisson(values, weights, MEAN_TRIALS, 100.0 / len(DATASETS[self.first.cell.dataset].classes))
@@ -98,6 +103,8 @@ class Bank:
     @functools.cached_property
     def epsilon(self) -> float | None:
         """Of the selection, from the exact profile of a trial of `EPOCHS` epochs; None without a complete bank."""
+        if not self.selects:
+            return self.first.epsilon
         if not self.complete or self.first.run is None or self.first.noise_multiplier is None:
             return None
         base = profile_at(self.first.run, self.first.noise_multiplier, EPOCHS, DELTA / MEAN_TRIALS)
@@ -107,7 +114,7 @@ class Bank:
     def label_epsilon(self) -> float | None:
         """Of the whole selection, from a Gaussian trial with the label's epsilon."""
         label = self.first.label
-        return None if label is None else selection_epsilon_of_label(label, MEAN_TRIALS, DELTA)
+        return None if label is None or not self.selects else selection_epsilon_of_label(label, MEAN_TRIALS, DELTA)
 
     @property
     def favourite(self) -> str:
@@ -124,7 +131,7 @@ def banks(experiment: Experiment, found: Sequence[Summary]) -> list[Bank]:
 
 def selection_tables(experiment: Experiment, found: Sequence[Summary]) -> str:
     """One table per data set: a row per bank."""
-    labels = ", ".join(f"{epsilon:g} from {LABELS[noise]:g}" for noise, epsilon in PRINTED_EPSILONS.items())
+    labels = ", ".join(f"{epsilon:g} from {LABELS[noise]:g}" for noise, epsilon in SELECTION_LABELS.items())
     parts = [
         "Accuracy: mean ± standard deviation, in per cent, of the best of a Poisson number of trials of mean "
         f"{MEAN_TRIALS:g}, over the draw of the trials from the bank. Resampled: no selection was run. A bank that is "
@@ -132,8 +139,8 @@ def selection_tables(experiment: Experiment, found: Sequence[Summary]) -> str:
         f"bold beyond {LARGE_DIFFERENCE:g} point.",
         f"epsilon of the whole selection is under replace-one adjacency, delta = {in_print(DELTA)}. Paper: as printed "
         f"({labels}); label: from a Gaussian base of the printed label; run: from the exact profile of one trial, "
-        "rounded up. DP-SGD has the profile bound only, NoisyCGD the smaller of that and the Rényi bound. "
-        + statuses_explained(found),
+        "rounded up. DP-SGD has the profile bound only, NoisyCGD the smaller of that and the Rényi bound. SSP selects "
+        "nothing: one release with the printed epsilon. " + statuses_explained(found),
     ]
     header = ["method", "base label", "epsilon, paper", "label", "run"]
     header += ["accuracy", "paper", "difference", "bank", "best candidate"]
@@ -147,15 +154,15 @@ def _row(bank: Bank) -> list[str]:
     noise = one.cell.noise_multiplier
     return [
         one.cell.method.title,
-        f"{one.label:g}" if one.label else "–",
-        f"{PRINTED_EPSILONS[noise]:g}" if noise in PRINTED_EPSILONS else "–",
+        f"{one.label:g}" if one.label and bank.selects else "–",
+        f"{SELECTION_LABELS[noise]:g}" if noise in SELECTION_LABELS else "–",
         "–" if bank.label_epsilon is None else upward(bank.label_epsilon),
-        "–" if bank.epsilon is None else f"{upward(bank.epsilon)} {one.status}",
+        privacy(one, bank.epsilon) if bank.complete else "–",
         "not complete" if bank.best is None else "{:.2f} ± {:.2f}".format(*bank.best),
         printed(bank.printed),
         difference(bank.difference),
         f"{bank.done} of {bank.total} runs" if not bank.complete else f"{bank.total} runs",
-        bank.favourite if bank.complete else "–",
+        bank.favourite if bank.complete and bank.selects else "–",
     ]
 
 
@@ -170,7 +177,7 @@ def selection_rows(experiment: Experiment, found: Sequence[Summary]) -> list[dic
                 "title": one.cell.method.title,
                 "varied": "",
                 "mean_trials": MEAN_TRIALS,
-                "selection_epsilon_paper": PRINTED_EPSILONS.get(one.cell.noise_multiplier),
+                "selection_epsilon_paper": SELECTION_LABELS.get(one.cell.noise_multiplier),
                 "selection_epsilon_label": bank.label_epsilon,
                 "selection_epsilon": bank.epsilon,
                 "accuracy": None if best is None else number(best[0]),
@@ -181,7 +188,7 @@ def selection_rows(experiment: Experiment, found: Sequence[Summary]) -> list[dic
                 "n_runs": bank.done,
                 "n_runs_wanted": bank.total,
                 "n_candidates": len(bank.candidates),
-                "best_candidate": bank.favourite if bank.complete else None,
+                "best_candidate": bank.favourite if bank.complete and bank.selects else None,
             }
         )
     return rows

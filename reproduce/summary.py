@@ -167,13 +167,13 @@ def in_words(name: str, value: Any) -> str:
     return _WORDS.get(name, name.replace("_", " ") + " {}").format(value)
 
 
-def privacy(summary: Summary) -> str:
-    """Epsilon rounded up, and what it is worth."""
+def privacy(summary: Summary, epsilon: float | None = None) -> str:
+    """Epsilon rounded up, of a run unless it is given, and what it is worth."""
     if not summary.n:
         return "–"
     if summary.epsilon is None:
         return "not private"
-    return f"{upward(summary.epsilon)} {summary.status}"
+    return f"{upward(summary.epsilon if epsilon is None else epsilon)} {summary.status}"
 
 
 def upward(epsilon: float, decimals: int = 4) -> str:

@@ -78,7 +78,9 @@ def dataset_title(name: str) -> str:
 
 def panel_title(noise: float) -> str:
     """A noise level in words."""
-    return f"noise multiplier {noise:g}" + (f" (the paper's epsilon {LABELS[noise]:g})" if noise in LABELS else "")
+    if noise not in LABELS:
+        return f"noise multiplier {noise:g}"
+    return f"the paper's epsilon {LABELS[noise]:g} (its noise multiplier {noise:g})"
 
 
 def panels(found: Sequence[Summary]) -> Iterator[tuple[str, list[Summary]]]:

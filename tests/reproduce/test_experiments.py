@@ -69,7 +69,8 @@ def test_every_config_makes_runs_that_its_estimators_take(name):
             assert {float(noise) for noise in of_dataset} <= set(map(float, experiment.noise_multipliers))
             assert dataset in experiment.datasets
         assert method in experiment.methods
-    assert {*experiment.changes, *experiment.vary} <= {"all", *experiment.methods}
+    named = {"all", *experiment.methods, *map(" on ".join, itertools.product(experiment.methods, experiment.datasets))}
+    assert {*experiment.changes, *experiment.vary} <= named
 
 
 def test_all_kinds_are_used():
@@ -85,6 +86,12 @@ def test_cells_combine_what_varies(experiment):
         *(("sampled", 0.1, b, P) for b, P in itertools.product([100, 200], [2, 4])),
         *(("defaults", 0.2, b) for b in [100, 200]),
     ]
+
+
+def test_a_data_set_may_have_values_of_its_own(experiment):
+    vary = {"sampled": {"n_hyperplanes": [2, 4]}, "sampled on mnist": {"n_hyperplanes": [8]}}
+    cells = replace(experiment, datasets=("digits", "mnist"), methods=("sampled",), vary=vary).cells()
+    assert [(c.dataset, c.changes["n_hyperplanes"]) for c in cells] == [("digits", 2), ("digits", 4), ("mnist", 8)]
 
 
 def test_a_method_may_have_epochs_and_data_sets_of_its_own(experiment, monkeypatch):

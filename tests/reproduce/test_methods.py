@@ -66,6 +66,21 @@ def test_a_method_of_one_pass_has_no_epochs_and_a_given_epsilon_no_noise_multipl
     assert given == {"epsilon": 4.76, "delta": 1e-5}
 
 
+def test_seeds_that_chose_the_parameters_are_left_out():
+    cell = make_cell()
+    later = replace(cell, method=replace(cell.method, first_seed=2))
+    assert [later.run(seed).seed for seed in (0, 1)] == [2, 3]
+    assert later.run(0).key == cell.run(2).key
+
+
+def test_a_method_may_bring_its_own_noise_multiplier():
+    assert make_cell(noise_multiplier=0.001).run(0).parameters["noise_multiplier"] == 0.001
+
+
+def test_a_release_beside_a_selection_has_the_selections_epsilon():
+    assert make_cell(epsilon="<selection label>").run(0).parameters["epsilon"] == 2.88
+
+
 def test_exact_epsilon_is_the_papers_run_rounded_down():
     assert make_cell(epsilon="<exact>").run(0).parameters["epsilon"] == 1.3172
     assert 1.3172 <= exact_epsilon("mnist", 15.0) < 1.3173
@@ -80,7 +95,7 @@ def test_equal_base_divides_by_the_learning_rate():
 
 
 def test_an_unknown_mark_is_refused():
-    with pytest.raises(ValueError, match=r"mark must be <label>, <exact> or <equal base>; got <exakt>\."):
+    with pytest.raises(ValueError, match=r"mark must be <label>, .* or <equal base>; got <exakt>\."):
         make_cell(epsilon="<exakt>").run(0)
 
 

@@ -106,3 +106,19 @@ def test_no_runs_at_all(every_kind, tmp_path):
     rows = [line for line in text.splitlines() if line.startswith("|")][2:]
     assert len(rows) == 4
     assert all("not complete" in row and "0 of " in row for row in rows)
+
+
+def test_a_single_candidate_is_one_release_as_it_is(every_kind, store, fill):
+    experiment = replace(every_kind["selection"], methods=("sums", "sampled"))
+    found = summaries(experiment, fill(experiment, store))
+    bank = banks(experiment, found)[0]
+    assert bank.best == (pytest.approx(found[0].mean), pytest.approx(found[0].values().std(ddof=1)))
+    rows = [line for line in selection_tables(experiment, found).splitlines() if line.startswith("| SSP")]
+    cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
+    assert cells[1:5] == ["–", "2.88", "–", "not private"]
+    assert cells[8:] == ["2 runs", "–"]
+    row = selection_rows(experiment, found)[0]
+    assert (row["selection_epsilon"], row["selection_epsilon_label"], row["best_candidate"]) == (None, None, None)
+    # With a public bound its own epsilon stands there, not a selection's.
+    public = replace(bank, candidates=[replace(found[0], results=[r | {"status": "proved"} for r in found[0].results])])
+    assert public.epsilon == public.first.epsilon == 1.25

@@ -51,7 +51,7 @@ def test_delta_in_print():
 
 
 def test_panels_are_named_after_their_noise():
-    assert panel_title(15.0) == "noise multiplier 15 (the paper's epsilon 1.33)"
+    assert panel_title(15.0) == "the paper's epsilon 1.33 (its noise multiplier 15)"
     assert panel_title(0.001) == "noise multiplier 0.001"
 
 
