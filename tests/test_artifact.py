@@ -77,7 +77,7 @@ class TestRoundTrip:
     def test_document_comes_back_with_the_keys_of_the_format(self, model):
         _, document = read_model(model)
         assert {key: document[key] for key in DOCUMENT} == DOCUMENT
-        assert (document["format"], document["format_version"]) == ("noisycgd-model", 1)
+        assert (document["format"], document["format_version"]) == ("noisycgd-model", 2)
         assert {"noisycgd", "numpy", "python"} <= document["versions"].keys()
         assert document["tensors"]["weights"] == {"dtype": "float32", "shape": [3, 4]}
         raw = (model / "model.safetensors").read_bytes()
@@ -374,14 +374,20 @@ class TestRefusedModels:
         (model / "model.json").write_text(text)
         self.check(model, "must be a document of format 'noisycgd-model'")
 
-    def test_newer_version(self, model):
-        rewrite(model, lambda document: document.update(format_version=2))
-        self.check(model, r"must be of format version 1; got 2\. Upgrade noisycgd")
+    @pytest.mark.parametrize("path", [3, None, b"model"])
+    def test_a_path_that_is_none(self, path):
+        for call in (read_model, lambda path: write_model(path, {}, {})):
+            with pytest.raises(ParameterTypeError, match=r"^path must be a folder's name or Path; got"):
+                call(path)
 
-    @pytest.mark.parametrize("version", [0, "1", None, [1]])
+    def test_newer_version(self, model):
+        rewrite(model, lambda document: document.update(format_version=3))
+        self.check(model, r"must be of format version 2; got 3\. Upgrade noisycgd")
+
+    @pytest.mark.parametrize("version", [0, 1, "2", None, [2]])
     def test_other_version(self, model, version):
         rewrite(model, lambda document: document.update(format_version=version))
-        self.check(model, "must be of format version 1; got .* Restore the folder")
+        self.check(model, "must be of format version 2; got .* Restore the folder")
 
     def test_an_edited_epsilon(self, model):
         file = model / "model.json"

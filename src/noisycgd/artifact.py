@@ -30,7 +30,7 @@ from safetensors.numpy import save
 from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, message, refuse
 
 FORMAT = "noisycgd-model"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 TENSORS_FILE = "model.safetensors"
 DOCUMENT_FILE = "model.json"
 
@@ -92,6 +92,7 @@ def write_model(
     ModelFileError
         If `path` holds something else, or the file system refuses. What was at `path` is still there.
     """
+    folder = _checked_path(path)
     arrays = {_check_name("tensor name", name): _check_array(name, value) for name, value in tensors.items()}
     content = _plain("document", document)
     if reserved := sorted(content.keys() & _RESERVED):
@@ -116,7 +117,6 @@ def write_model(
     if len(files[DOCUMENT_FILE]) > _DOCUMENT_LIMIT:
         refuse("document", f"at most {_DOCUMENT_LIMIT} bytes of JSON", len(files[DOCUMENT_FILE]), "Use tensors.")
 
-    folder = Path(path)
     try:
         # A link must keep pointing at the folder, so the folder is what gets replaced.
         target = folder.resolve()
@@ -152,7 +152,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], d
     ModelFileError
         If any check fails; the message names the file, what is required and the way out.
     """
-    folder = Path(path)
+    folder = _checked_path(path)
     document = _read_document(folder)
     file = folder / DOCUMENT_FILE
     found = document.get("format_version")
@@ -206,6 +206,12 @@ def _plain(name: str, value: object, depth: int = 0) -> Any:
         return [_plain(f"{name}[{i}]", item, depth + 1) for i, item in enumerate(value)]
     requirement = "None, a boolean, a number, text, a list or a mapping"
     raise ParameterTypeError(message(name, requirement, type(value).__name__, "Arrays are tensors."))
+
+
+def _checked_path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike):
+        raise ParameterTypeError(message("path", "a folder's name or Path", path))
+    return Path(path)
 
 
 def _check_name(kind: str, name: object) -> str:

@@ -114,7 +114,7 @@ class TestLabels:
     def test_text_is_no_number(self, stated, found):
         # As many as it takes for NumPy to compare both as texts, by which "10" comes before "2".
         labels = np.arange(30)
-        expected = r"^y must hold only labels listed in classes; got 30 other labels\. Add them to classes, or remove"
+        expected = r"^y must hold only labels listed in classes; got others\. Add them to classes, or remove"
         model = make(classes=labels.astype(stated))
         data, y = np.tile(X, (2, 1)), np.resize(labels, 2 * N)
         with pytest.raises(DataError, match=expected):
@@ -122,10 +122,28 @@ class TestLabels:
         assert model.fit(data, y.astype(stated)).classes_.dtype.kind == np.dtype(stated).kind
 
     def test_that_are_not_listed(self):
-        expected = (
-            r"^y must hold only labels listed in classes; got 1 other labels\. Add them to classes, or remove those"
-        )
+        expected = r"^y must hold only labels listed in classes; got others\. Add them to classes, or remove those"
         assert_refused(make(classes=[0, 1]), DataError, expected)
+
+    @pytest.mark.parametrize("n", [20, 21])
+    def test_no_warning_tells_how_many_classes_occur(self, n, recwarn):
+        # scikit-learn would warn where more than half of the records have a label of their own.
+        make(classes=range(40)).fit(X[:40], np.arange(40) % n)
+        assert not recwarn.list
+        with pytest.warns(UserWarning, match="number of unique classes"):
+            make().fit(X[:40], np.arange(40) % 21)
+
+    def test_numbers_that_a_common_type_would_round_together_stay_apart(self):
+        labels = np.where(TWO, 2**53, 2**53 + 1)
+        assert_refused(make(classes=[2.0**53, 5.0]), DataError, "^y must hold only labels listed in classes", labels)
+        half = make(classes=[0.5, 1.0]).fit(X, np.where(TWO, 0.5, 1.0))
+        assert half.classes_.tolist() == [0.5, 1.0]
+        assert make(classes=[0, 1]).fit(X, TWO.astype(np.uint64)).classes_.tolist() == [0, 1]
+
+    def test_text_that_could_not_be_saved_is_refused_before_training(self):
+        labels = np.where(TWO, "a", "b\ud800")
+        assert_refused(make(classes=["a", "b\ud800"]), DataError, "^y must hold labels that can be saved", labels)
+        assert_refused(make(), DataError, "^y must hold labels that can be saved", labels)
 
     @pytest.mark.parametrize(
         ("y", "expected"),

@@ -205,3 +205,43 @@ class Recorder:
     def __call__(self, *args):
         self.calls += 1
         return self.function(*args)
+
+
+class TestRangeOfFloats:
+    """Whether a model diverges must not depend on a single record."""
+
+    ROWS = np.zeros((40, 8))
+    NEIGHBOUR = np.vstack([ROWS[:-1], np.ones(8)])
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"method": "dpsgd", "learning_rate": 1e26, "row_norm": 1e6},
+            {"method": "dpsgd", "learning_rate": 1e20, "row_norm": 1e9},
+            {"method": "dpsgd", "learning_rate": 1e308},
+            {"noise_multiplier": 1e38},
+            {"noise_multiplier": 1e308},
+            {"mu": 1e-300},
+        ],
+        ids=str,
+    )
+    def test_what_could_leave_it_is_refused_before_a_record_is_read(self, changes):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            for rows in (self.ROWS, self.NEIGHBOUR):
+                estimator = make("linear", batch_size=10, classes=range(2), **changes)
+                with pytest.raises(
+                    ParameterError, match=r"^(learning_rate|noise standard deviation in the model) must"
+                ):
+                    estimator.fit(rows, np.arange(40) % 2)
+
+    def test_what_is_not_refused_trains_on_both_neighbours(self):
+        changes = {"method": "dpsgd", "learning_rate": 1e5, "row_norm": 1e6, "batch_size": 10, "classes": range(2)}
+        for rows in (self.ROWS, self.NEIGHBOUR):
+            assert make("linear", **changes).fit(rows, np.arange(40) % 2).guarantee_.epsilon <= 1
+
+
+@pytest.mark.parametrize("size", [np.array([N, N]), 2.5, N - 1], ids=str)
+def test_full_batches_have_no_other_size(size):
+    with pytest.raises((ParameterError, ParameterTypeError), match=r"^batch_size must be"):
+        make(method="noisy-gd", batch_size=size).fit(X, Y)

@@ -93,10 +93,13 @@ class TestTargets:
             (np.array(["a"] * N), r"^y must be made of numbers; got '<U1 values'\. Convert it first\."),
             (np.array([None, *Y[1:]], dtype=object), "Input y contains NaN|y must be made of numbers|must be finite"),
             (Y + 1j, "Complex data not supported"),
+            (np.array([10**400, *Y[1:]], dtype=object), "^y must be made of numbers; got .object values"),
+            (Y.astype("datetime64[s]"), r"^y must be made of numbers; got .datetime64\[s\] values"),
+            (Y.astype("timedelta64[s]"), r"^y must be made of numbers; got .timedelta64\[s\] values"),
             (np.stack([Y, Y], axis=1), "y should be a 1d array"),
             (Y[:-1], "inconsistent numbers of samples"),
         ],
-        ids=["NaN", "inf", "text", "missing", "complex", "two columns", "length"],
+        ids=["NaN", "inf", "text", "missing", "complex", "huge", "dates", "durations", "two columns", "length"],
     )
     def test_that_are_none(self, y, expected):
         assert_refused(make(), ValueError, expected, y)

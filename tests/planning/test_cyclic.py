@@ -209,9 +209,9 @@ class TestRefusals:
             ({"batch_size": 131}, r"^batch_size must be at most the number of records \(130\); got 131\. Lower it; "),
             (
                 {"learning_rate": 0.0},
-                r"^learning_rate must be a number at least 1e-30; got 0.0\. learning_rate=\"auto\"",
+                r"^learning_rate must be a number at least 1e-30 and at most 1e\+30; got 0.0\. learning_rate=\"auto\"",
             ),
-            ({"learning_rate": -1.0}, r"^learning_rate must be a number at least 1e-30; got -1"),
+            ({"learning_rate": -1.0}, r"^learning_rate must be a number at least 1e-30 and at most 1e\+30; got -1"),
             ({"learning_rate": math.nan}, r"^learning_rate must be .* got nan"),
             ({"l2": -1e-9}, r"^l2 must be a number at least 0 and at most 1e\+20; got -1e-09\. .*l2=0 is allowed"),
             ({"l2": 1e300}, r"^l2 must be a number at least 0 and at most 1e\+20; got 1e\+300"),

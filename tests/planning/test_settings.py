@@ -29,6 +29,11 @@ def test_batches_are_counted_with_the_ragged_one():
         ({"batch_size": 101}, ParameterError, r"^batch_size must be at most the number of records \(100\)"),
         ({"batch_size": "all"}, ParameterTypeError, "^batch_size must be an integer"),
         ({"l2": -1}, ParameterError, "^l2 must be"),
+        (
+            {"epochs": 10**30},
+            ParameterError,
+            "^epochs must be at most 250000000, with 4 batches each",
+        ),
         ({"target": EpsilonDelta(0.0, 1e-5)}, ParameterError, "^epsilon must be"),
     ],
 )
@@ -54,6 +59,8 @@ def test_learning_rates_follow_the_schedule_up_to_their_peak():
     assert automatic.max() == pytest.approx(0.97)
     with pytest.raises(ParameterError, match=r"^learning_rate must be"):
         learning_rates(-1.0, "linear", settings(), 1.0)
+    with pytest.raises(ParameterError, match=r"^learning_rate must be a number at least 1e-30 and at most 1e\+30"):
+        learning_rates(1e308, "linear", settings(), 1.0)
 
 
 def test_auto_is_a_word():
@@ -63,6 +70,13 @@ def test_auto_is_a_word():
 
 
 def test_noise_that_float32_would_flush_to_zero_is_refused():
-    check_noise(1e-25)
+    check_noise(1e-25, 1.0)
     with pytest.raises(ParameterError, match=r"^noise standard deviation must be at least 1e-25; got 1e-26\."):
-        check_noise(1e-26)
+        check_noise(1e-26, 1.0)
+
+
+def test_noise_that_a_model_could_not_hold_is_refused():
+    check_noise(1.0, 1e20)
+    for in_model in (1.1e20, np.inf, np.nan):
+        with pytest.raises(ParameterError, match=r"^noise standard deviation in the model must be at most 1e\+20; got"):
+            check_noise(1.0, in_model)

@@ -37,6 +37,18 @@ def test_absent_records_add_nothing_whatever_they_hold():
     assert not np.asarray(MODEL.clipped_sum(WEIGHTS, RECORDS, jnp.zeros(B, bool))).any()
 
 
+def test_a_record_whose_logits_leave_float32_adds_nothing():
+    # Products of finite numbers: infinity less infinity among the logits of the last record alone.
+    weights = WEIGHTS * 1e30
+    rows = RECORDS.rows.at[-1].multiply(1e20).at[:-1].multiply(1e-20)
+    large = RECORDS._replace(rows=rows)
+    logits = summed_gradient(weights, StepBatch(*large, jnp.float32(0), jnp.int32(0)), LEVELS, MarginSoftmax(1.5))
+    assert not np.isfinite(logits).all()
+    everyone, others = (MODEL.clipped_sum(weights, large, jnp.arange(B) < n) for n in (B, B - 1))
+    assert np.abs(others).max() > 0
+    np.testing.assert_array_equal(everyone, others)
+
+
 def test_it_is_a_pytree():
     leaves, structure = jax.tree.flatten(MODEL)
     assert len(leaves) == 2

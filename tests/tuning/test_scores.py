@@ -4,6 +4,7 @@ from scipy import stats
 
 from noisycgd import LinearClassifier
 from noisycgd._validation import NoisyCGDError, ParameterError, ParameterTypeError
+from noisycgd.estimators._reading import read_records
 from noisycgd.statements import score_std
 from noisycgd.training.noise import predictable_randomness, system_randomness
 from noisycgd.tuning.scores import private_score, public_score
@@ -13,7 +14,7 @@ RNG = np.random.default_rng(8)
 X = RNG.standard_normal((40, 3))
 Y = np.arange(40) % 2
 READER = LinearClassifier()
-READER._read(X, Y)
+read_records(READER, X, Y)
 
 
 class Constant:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -142,8 +143,9 @@ def to_matrix(X: Any) -> tuple[Any, tuple[str, ...] | None]:
     """Make `X` fit for scikit-learn's ``validate_data``, with its column names.
 
     NumPy arrays, lists, sparse matrices and pandas frames pass untouched, and without names: scikit-learn reads
-    pandas' itself. Whatever else speaks Arrow (polars, pyarrow tables and record batches, DuckDB ...) becomes a
-    pyarrow table of floats: ``validate_data`` then checks its column names as it does pandas'.
+    pandas' itself; only the names and types of its columns are looked at here. Whatever else speaks Arrow (polars,
+    pyarrow tables and record batches, DuckDB ...) becomes a pyarrow table of floats: ``validate_data`` then checks its
+    column names as it does pandas'.
 
     Raises
     ------
@@ -153,6 +155,8 @@ def to_matrix(X: Any) -> tuple[Any, tuple[str, ...] | None]:
     if hasattr(X, "collect_schema") and not hasattr(X, "__arrow_c_stream__"):
         raise DataError(message("X", "a table in memory", f"a {type(X).__name__}", "Call its .collect() first."))
     if hasattr(X, "iloc") or not hasattr(X, "__arrow_c_stream__"):
+        if hasattr(X, "dtypes") and hasattr(X, "columns"):
+            _check_pandas(X)
         return X, None
     import pyarrow as pa
 
@@ -192,12 +196,22 @@ def select(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
-def check_unique(name: str, columns: Sequence[str]) -> None:
+def check_unique(name: str, columns: Sequence[Any]) -> None:
     """Raise `DataError` if a column name stands twice: which of them is meant would be a guess."""
-    repeated = sorted({column for column in columns if columns.count(column) > 1})
+    repeated = [column for column, times in Counter(columns).items() if times > 1]
     if repeated:
         got = ", ".join(map(repr, repeated)) + " more than once"
         raise DataError(message(name, "a table whose columns have different names", got, "Rename or drop one."))
+
+
+def _check_pandas(frame: Any) -> None:
+    """Refuse columns that would be read as what they are not; those of objects may hold numbers."""
+    check_unique("X", list(frame.columns))
+    for name, kind in frame.dtypes.items():
+        # Categories and pandas' own texts call themselves objects.
+        plain = isinstance(kind, np.dtype)
+        if getattr(kind, "kind", "V") not in ("biufO" if plain else "biuf"):
+            raise DataError(message(f"Column {name!r}", "numeric", f"{kind} values", _SCHEMA_HINT))
 
 
 def _checked_suffix(path: Path, suffixes: Sequence[str]) -> str:

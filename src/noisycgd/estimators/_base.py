@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Self, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, check_integer, message, refuse
 from noisycgd.data import RowBounds
-from noisycgd.data.sources import to_matrix, to_vector
+from noisycgd.estimators._reading import read_records, read_rows
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.statements import as_watched, state_guarantee
 from noisycgd.training import Randomness, system_randomness
@@ -163,13 +163,6 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         )
         return Shape(n_records, n_columns, n_outputs, bounds, seed)
 
-    def _read(self, X: Any, y: Any) -> tuple[NDArray[Any], Any]:
-        """Check the data and return plain rows and targets; sets `n_features_in_` and `feature_names_in_`."""
-        rows, y = validate_data(
-            self, to_matrix(X)[0], to_vector(y), dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True
-        )
-        return rows, y
-
     def _trained(self, X: Any, y: Any, randomness: Randomness | None) -> dict[str, Any]:
         encoded, records = self._records(X, y)
 
@@ -186,7 +179,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
             return released(self._train(records, randomness))
 
     def _records(self, X: Any, y: Any) -> tuple[Encoded, Records]:
-        rows, y = self._read(X, y)
+        rows, y = read_records(self, X, y)
         encoded = self._encode_target(y)
         shape = self._shape(len(rows), rows.shape[1], encoded.n_outputs)
         return encoded, Records(rows, encoded.targets, shape)
@@ -225,7 +218,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
 
     def _logits(self, X: Any) -> NDArray[np.float32]:
         check_is_fitted(self, "guarantee_")
-        return self._logits_of(validate_data(self, to_matrix(X)[0], dtype="numeric", reset=False))
+        return self._logits_of(read_rows(self, X))
 
     def save(self, path: str | Path) -> Path:
         """Write the model to a folder: safetensors and JSON, never pickle, whole or not at all.

@@ -20,7 +20,7 @@ from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
 from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features, seen_rows
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD
 from noisycgd.losses import Loss
-from noisycgd.planning import plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
+from noisycgd.planning import is_auto, plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
 from noisycgd.report.progress import epoch_progress
 from noisycgd.training import Randomness, train_cyclic, train_poisson
 from noisycgd.training.models import GatedLinearModel, GatedRecords
@@ -189,7 +189,7 @@ class GatedLinearEstimator(PrivateEstimator):
             refuse("batch_order", f'left alone for method="{method}"', self.batch_order, "Its batches have no order.")
         if method == "dpsgd":
             return plan_dp_sgd(**shared, batch_size=self.batch_size)
-        if self.batch_size not in ("auto", n):
+        if not is_auto(self.batch_size) and check_integer("batch_size", self.batch_size) != n:
             refuse("batch_size", f'"auto" for method="{method}"', self.batch_size, "Every step reads every record.")
         width = design.rows.width(shape.n_columns)
         n_parameters = width * design.features.n_gates * design.n_contrasts

@@ -40,27 +40,27 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         if not _are_labels(y):
             way_out = "Unknown label type: convert the labels first."
             raise DataError(message("y", f"made of {_LABELS}", f"{y.dtype} values", way_out))
-        check_classification_targets(y)
         present = np.unique(y)
         assumed: tuple[str, ...] = ()
         if self.classes is None:
+            # It warns if labels are many, which depends on the records; where classes are stated it must not.
+            check_classification_targets(y)
             classes = present
             assumed = ("the set of class labels: read off the training labels; state it with classes=...",)
         else:
             classes = _stated_classes(self.classes)
-            # NumPy would compare "1" with 1 as texts, in an order that is not that of the numbers.
-            alike = (classes.dtype.kind in "UO") == (present.dtype.kind in "UO")
-            unknown = np.setdiff1d(present, classes) if alike else present
-            if unknown.size:
-                # A label of a private record has no place in an error, which may end up in a log.
+            if not _listed(present, classes):
+                # Neither such a label nor how many there are has a place in an error, which may end up in a log.
                 raise DataError(
-                    f"y must hold only labels listed in classes; got {unknown.size} other labels. "
+                    "y must hold only labels listed in classes; got others. "
                     "Add them to classes, or remove those records."
                 )
         if len(classes) < 2:
             raise DataError(
                 "y must hold at least 2 classes; got 1 class. State all classes with classes=... if others may occur."
             )
+        if not _writable(classes):
+            raise DataError("y must hold labels that can be saved; got text that is not UTF-8. Replace those labels.")
         if self._one_logit() and len(classes) > 2:
             refuse("loss", "another one for more than 2 classes", "logistic", 'Use loss="margin_softmax".')
         q = 1 if self._one_logit() else len(classes)
@@ -128,8 +128,10 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
     def _encode_target(self, y: Any) -> Encoded:
         y = column_or_1d(y, warn=True)
         try:
+            if y.dtype.kind in "mMc":
+                raise TypeError
             values = np.asarray(y, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise DataError(message("y", "made of numbers", f"{y.dtype} values", "Convert it first.")) from None
         if not np.isfinite(values).all():
             raise DataError("y must be finite; got NaN or infinity. Remove those records.")
@@ -182,6 +184,29 @@ def _are_labels(labels: NDArray[Any]) -> bool:
     if labels.dtype.kind == "U":
         return True
     return labels.dtype.name in _LABEL_DTYPES and bool(np.isfinite(labels).all())
+
+
+def _listed(present: NDArray[Any], classes: NDArray[Any]) -> bool:
+    """Whether all labels are among the classes, by value."""
+    # NumPy would compare "1" with 1 as texts, in an order that is not that of the numbers.
+    texts = classes.dtype.kind in "UO"
+    if texts != (present.dtype.kind in "UO"):
+        return False
+    if not texts:
+        # Large integers and floats have a common type that rounds: two labels could become one class.
+        common = np.result_type(present, classes)
+        with np.errstate(invalid="ignore"):
+            if (present.astype(common).astype(present.dtype) != present).any():
+                return False
+    return bool(np.isin(present, classes).all())
+
+
+def _writable(classes: NDArray[Any]) -> bool:
+    try:
+        "".join(map(str, classes)).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _stated_classes(classes: ArrayLike) -> NDArray[Any]:

@@ -146,7 +146,8 @@ def plan_noisy_cgd(
     nm = calibrate_noise(position_multipliers, target, order, weights)
     profile = hidden_state_profile(position_multipliers, nm, order, weights)
     gradient_bound = rho * certificate.gradient_bound
-    check_noise(nm * gradient_bound / b)
+    noise_std, gain = nm * gradient_bound / b, noise_gain(rates, contractions)
+    check_noise(noise_std, noise_std * gain * max(1.0, rho))
     return Plan(
         n_records=n,
         batch_size=b,
@@ -167,7 +168,7 @@ def plan_noisy_cgd(
         delta=target.delta,
         epsilon=profile.epsilon(target.delta),
         status=Status.UNPROVEN if reasons else Status.PROVED,
-        logit_noise=rho * nm * gradient_bound / b * noise_gain(rates, contractions),
+        logit_noise=rho * noise_std * gain,
         reasons=tuple(reasons),
     )
 

@@ -164,11 +164,12 @@ def _plan(
     radius: float | None = None,
 ) -> PoissonPlan:
     average = radius is not None
-    check_noise(noise * bound / settings.batch_size)
+    noise_std = noise * bound / settings.batch_size
     gain = noise_gain(rates, np.abs(1 - rates * settings.l2))
     if average:
         # The mean of T partial sums has a third of the last one's variance.
         gain /= math.sqrt(3)
+    check_noise(noise_std, noise_std * gain * max(1.0, rho))
     return PoissonPlan(
         n_records=settings.n_records,
         batch_size=settings.batch_size,
@@ -180,7 +181,7 @@ def _plan(
         profile=profile,
         delta=settings.target.delta,
         epsilon=profile.epsilon(settings.target.delta),
-        logit_noise=rho * noise * bound / settings.batch_size * gain,
+        logit_noise=rho * noise_std * gain,
         radius=radius,
         average=average,
         certificate=certificate,

@@ -17,6 +17,10 @@ from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
 # Training runs in float32: a larger coefficient, or a smaller learning rate, would leave its range with the noise.
 # Smaller noise would be flushed to zero beside gradients that are not.
 LARGEST_L2, SMALLEST_RATE, SMALLEST_NOISE = 1e20, 1e-30, 1e-25
+# Beyond these, parameters or logits could leave that range for some records and not for others, which would show.
+LARGEST_RATE, LARGEST_MODEL_NOISE = 1e30, 1e20
+LARGEST_STEPS = 10**9
+"""A plan keeps a learning rate for each."""
 
 _AUTO_BATCH = 'batch_size="auto" follows from the number of records alone.'
 
@@ -64,13 +68,16 @@ def check_settings(
     if b > n:
         refuse("batch_size", f"at most the number of records ({n})", b, f"Lower it; {_AUTO_BATCH}")
     l2 = check_real("l2", l2, low=0, high=LARGEST_L2, way_out="The guarantee needs none: l2=0 is allowed.")
+    k = math.ceil(n / b)
+    if k * E > LARGEST_STEPS:
+        refuse("epochs", f"at most {LARGEST_STEPS // k}, with {k} batches each", E, "Lower it, or raise batch_size.")
     if target.delta > 1 / n:
         warnings.warn(
             message("delta", f"at most 1/n = {1 / n:.3g} for a meaningful guarantee", target.delta, "Lower it."),
             UserWarning,
             stacklevel=stacklevel,
         )
-    return Settings(target, n, b, math.ceil(n / b), E, l2)
+    return Settings(target, n, b, k, E, l2)
 
 
 def learning_rates(
@@ -81,14 +88,25 @@ def learning_rates(
     if is_auto(learning_rate):
         return AUTO_PEAK * automatic / float(factors.max()) * factors
     way_out = 'learning_rate="auto" takes the largest that is safe.'
-    return check_real("learning_rate", learning_rate, low=SMALLEST_RATE, way_out=way_out) * factors
+    return check_real("learning_rate", learning_rate, low=SMALLEST_RATE, high=LARGEST_RATE, way_out=way_out) * factors
 
 
-def check_noise(noise_std: float) -> None:
-    """Refuse noise that float32 cannot add: the model would be trained without any."""
+def check_noise(noise_std: float, in_model: float) -> None:
+    """Refuse noise that float32 cannot add, so that the model would be trained without any, or cannot hold.
+
+    Parameters
+    ----------
+    noise_std : float
+        Standard deviation of what is added to a gradient.
+    in_model : float
+        Standard deviation of what that becomes in a parameter or a logit of the released model, the larger one.
+    """
     if noise_std < SMALLEST_NOISE:
         way_out = "Raise clipping_norm or row_norm; accuracy does not depend on their units."
         refuse("noise standard deviation", f"at least {SMALLEST_NOISE:g}", noise_std, way_out)
+    if not in_model <= LARGEST_MODEL_NOISE:
+        way_out = "Lower noise_multiplier (raise epsilon or mu), or lower learning_rate."
+        refuse("noise standard deviation in the model", f"at most {LARGEST_MODEL_NOISE:g}", in_model, way_out)
 
 
 def is_auto(value: object) -> bool:

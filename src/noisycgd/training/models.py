@@ -57,8 +57,23 @@ class GatedLinearModel:
     loss: Residual
 
     def clipped_sum(self, parameters: jax.Array, records: GatedRecords, present: jax.Array) -> jax.Array:
-        """(M q, d), see `RecordModel.clipped_sum`: a row of zeros has no gradient."""
+        """(M q, d), see `RecordModel.clipped_sum`: a row of zeros has no gradient.
+
+        A record whose logits leave float32 adds nothing: one NaN in the sum would tell that it was there.
+        """
         rows = jnp.where(present[:, None], records.rows, 0)
         zero = jnp.zeros((), jnp.float32)
         batch = StepBatch(rows, records.patterns, records.targets, records.scales, zero, zero)
-        return summed_gradient(parameters, batch, self.levels, self.loss)
+        return summed_gradient(parameters, batch, self.levels, _Finite(self.loss))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finite:
+    """A loss whose residual is zero where it cannot be computed."""
+
+    loss: Residual
+
+    def residual(self, logits: jax.Array, targets: jax.Array, scale: jax.Array) -> jax.Array:
+        """See `Residual`."""
+        found = self.loss.residual(logits, targets, scale)
+        return jnp.where(jnp.isfinite(found).all(axis=-1, keepdims=True), found, 0)

@@ -77,7 +77,7 @@ class ReLUNetworkModel:
         # Whatever an absent row holds, NaN included, ends here.
         rows = jnp.where(present[:, None], records.rows, 0)
         hidden, hidden_delta, output_delta, norms = _backward(parameters, rows, records.targets)
-        slack = rounding_slack(max(parameters.hidden_weights.shape), rows.dtype)
+        slack = rounding_slack(max(*parameters.hidden_weights.shape, len(parameters.output_bias)), rows.dtype)
         usable = present & (norms < jnp.inf)
         # A zero gradient divides to infinity, which the minimum turns into 1.
         share = jnp.minimum(1, self.clipping_norm * (1 - slack) / norms)[:, None]

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import check_scoring, get_scorer_names
-from sklearn.utils.validation import validate_data
 
 from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, check_choice, message
-from noisycgd.data.sources import to_matrix, to_vector
+from noisycgd.data.sources import to_vector
 from noisycgd.estimators._base import PrivateEstimator
+from noisycgd.estimators._reading import read_rows
 from noisycgd.statements import score_std
 from noisycgd.tuning.trials import Trial
 
@@ -45,7 +45,7 @@ def public_score(reader: PrivateEstimator, X_public: Any, y_public: Any, scoring
         check_choice("scoring", scoring, get_scorer_names())
     elif scoring is not None and not callable(scoring):
         raise ParameterTypeError(message("scoring", "a scorer, its name or None", scoring))
-    rows = validate_data(reader, to_matrix(X_public)[0], dtype="numeric", reset=False)
+    rows = read_rows(reader, X_public)
     targets = to_vector(y_public)
     if len(rows) != len(targets):
         raise DataError(message("y_public", f"as long as X_public ({len(rows)})", len(targets)))

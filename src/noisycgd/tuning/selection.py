@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator
+from noisycgd.estimators._reading import read_records
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
 from noisycgd.statements import state_selection
@@ -178,7 +179,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         )
         public = self._check_public(X_public, y_public)
         reader = _copy(estimator)
-        rows, targets = reader._read(X, y)
+        rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
         encoded = reader._encode_target(targets)
         facts = {name.rstrip("_"): value for name, value in encoded.attributes.items()}

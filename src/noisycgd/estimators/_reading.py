@@ -1,0 +1,78 @@
+"""What a user passes as X and y, checked by scikit-learn and refused without a word of what the records hold."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import validate_data
+
+from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, message
+from noisycgd.data.sources import to_matrix, to_vector
+
+_WAY_OUT = "Reshape your data to a row of finite numbers for each record, and one target per row."
+# Refusals of scikit-learn that tell of shapes, names and types alone.
+_TELLS_NO_VALUE = re.compile(r"Input |Found |X has |[Tt]he feature names|Sparse |A sparse |Expected a |y should ")
+
+
+def read_records(estimator: BaseEstimator, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """(n, d) numbers and targets; sets `n_features_in_` and `feature_names_in_`.
+
+    Raises
+    ------
+    DataError, ParameterTypeError
+        If the data cannot be used. Neither says what a record holds: an error may end up in a log.
+    """
+    with _discreet():
+        rows, targets = validate_data(
+            estimator, _unmasked("X", to_matrix(X)[0]), _unmasked("y", to_vector(y)),
+            dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True,
+        )  # fmt: skip
+    return _numbers(rows), targets
+
+
+def read_rows(estimator: BaseEstimator, X: Any) -> NDArray[Any]:
+    """(n, d) numbers with the columns that the estimator was fitted on; raises as `read_records`."""
+    with _discreet():
+        rows = validate_data(estimator, _unmasked("X", to_matrix(X)[0]), dtype="numeric", reset=False)
+    return _numbers(rows)
+
+
+@contextmanager
+def _discreet() -> Iterator[None]:
+    """Say what is wrong with the data without quoting them, and without a warning that depends on one record."""
+    try:
+        # The sum by which scikit-learn looks for infinity leaves the range of floats for some finite records.
+        with np.errstate(all="ignore"):
+            yield
+    except NoisyCGDError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise DataError(_without_values(error)) from None
+    except TypeError as error:
+        raise ParameterTypeError(_without_values(error)) from None
+
+
+def _without_values(error: Exception) -> str:
+    text = str(error).strip()
+    if _TELLS_NO_VALUE.match(text):
+        return text
+    reason = re.sub(r"'[^']*'|\"[^\"]*\"", "...", (text.splitlines() or [""])[0]).partition(": ")[0].rstrip(":.")
+    return f"X and y must be arrays or tables of numbers; got an error: {reason}. {_WAY_OUT}"
+
+
+def _unmasked(name: str, values: Any) -> Any:
+    if isinstance(values, np.ma.MaskedArray):
+        raise DataError(message(name, "without a mask", "a masked array", "Fill it, or drop the masked rows."))
+    return values
+
+
+def _numbers(rows: NDArray[Any]) -> NDArray[Any]:
+    if rows.dtype.kind not in "biuf":
+        raise DataError(message("X", "made of numbers", f"{rows.dtype} values", "Convert it first."))
+    return rows
