@@ -27,20 +27,21 @@ class PackageStep:
     def __init__(self, problem: Problem) -> None:
         sizes = problem.sizes
         self.steps = sizes.k
-        self._batches = StepBatch(
-            rows=jnp.asarray(problem.rows),
-            patterns=jnp.asarray(problem.patterns),
-            targets=jnp.asarray(problem.labels),
-            scales=jnp.ones((sizes.k, sizes.b), jnp.float32),
-            learning_rate=jnp.full(sizes.k, problem.learning_rate, jnp.float32),
-            position=jnp.arange(sizes.k, dtype=jnp.int32),
-        )
         self._levels = jnp.asarray(problem.features.levels)
-        self._noise_std = jnp.float32(problem.noise_std)
         self._randomness = system_randomness()
         self._basis = contrast_basis(MarginSoftmax(), sizes.q)
         self._loss = ContrastLoss(MarginSoftmax(), jnp.asarray(self._basis))
-        self._state = jnp.zeros((sizes.n_gates * len(self._basis), sizes.d), jnp.float32)
+        with jax.enable_x64(True):
+            self._batches = StepBatch(
+                rows=jnp.asarray(problem.rows),
+                patterns=jnp.asarray(problem.patterns),
+                targets=jnp.asarray(problem.labels),
+                scales=jnp.ones((sizes.k, sizes.b), jnp.float32),
+                learning_rate=jnp.full(sizes.k, problem.learning_rate, jnp.float64),
+                position=jnp.arange(sizes.k, dtype=jnp.int32),
+            )
+            self._l2, self._noise_std = jnp.float64(0), jnp.float64(problem.noise_std)
+            self._state = jnp.zeros((sizes.n_gates * len(self._basis), sizes.d), jnp.float64)
 
     @property
     def weights(self) -> NDArray[np.float32]:
@@ -52,16 +53,17 @@ class PackageStep:
 
     def run(self) -> None:
         """One epoch."""
-        self._state = run_epoch(
-            self._state,
-            self._batches,
-            self._levels,
-            self._loss,
-            jnp.float32(0),
-            self._noise_std,
-            self._randomness.key(),
-        )
-        self._state.block_until_ready()
+        with jax.enable_x64(True):
+            self._state = run_epoch(
+                self._state,
+                self._batches,
+                self._levels,
+                self._loss,
+                self._l2,
+                self._noise_std,
+                self._randomness.key(),
+            )
+            self._state.block_until_ready()
 
 
 @partial(jax.jit, donate_argnums=0)

@@ -51,8 +51,11 @@ class ContrastLoss:
         return jnp.matmul(residual, basis.T, precision=precise)
 
 
-def to_logit_weights(weights: NDArray[np.float32], basis: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(M q', d) weights of contrasts, as they train -> (d, M q) weights of logits, of sum zero over the classes."""
+def to_logit_weights(weights: NDArray[np.floating], basis: NDArray[np.float32]) -> NDArray[np.float32]:
+    """(M q', d) weights of contrasts, as they train -> (d, M q) weights of logits, of sum zero over the classes.
+
+    What is released is float32, whatever it trained in: further digits would be no part of the model.
+    """
     kept, d = len(basis), weights.shape[1]
     of_logits = basis.T @ weights.reshape(-1, kept, d)
-    return np.ascontiguousarray(of_logits.reshape(-1, d).T)
+    return np.ascontiguousarray(of_logits.reshape(-1, d).T, dtype=np.float32)

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax, NormClippedSoftmax
+from noisycgd.planning import plan_noisy_cgd
 from noisycgd.training.kernel import StepBatch, run_epoch, summed_gradient
+from noisycgd.types import NoiseMultiplier
 
 KINDS = ["linear", "iid", "antithetic"]
 
@@ -154,6 +156,40 @@ def test_l2_enters_once_per_batch(make_problem, as_epoch, b):
     expected = np.asarray(weights, np.float64) * (1 - 0.5 * 0.2) ** k
     actual = run_epoch(weights, epoch, levels, problem.loss, jnp.float32(0.2), jnp.float32(0), jax.random.key(0))
     np.testing.assert_allclose(actual, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("when", [0, -1], ids=["first", "last"])
+def test_rounding_moves_the_weights_far_less_than_a_record_can(make_problem, as_epoch, when):
+    # MNIST's sizes and the paper's 400 epochs, under the decaying default: THEORY section 5 covers an error of at most
+    # e in a step by s + 2 e, and e / s = 1e-4 costs a hundredth of the noise.
+    problem = make_problem(MarginSoftmax(20.0), 10, n=1000, d=784, P=64, b=1000)
+    plan = plan_noisy_cgd(
+        certificate=problem.plan.certificate,
+        feature_norm=problem.plan.feature_norm,
+        n_records=60_000,
+        target=NoiseMultiplier(15.0, 1e-5),
+        epochs=400,
+        batch_size=1000,
+    )
+    rate = plan.learning_rates[when]
+    moved = 2 * rate * plan.gradient_bound / 1000
+
+    def step(weights, state, products):
+        epoch = as_epoch(problem.batches, rate, products)._replace(learning_rate=jnp.asarray([rate], state))
+        levels, key = jnp.asarray(problem.features.levels, products), jax.random.key(7)
+        numbers = jnp.asarray(plan.l2, state), jnp.asarray(plan.noise_std, state)
+        found = run_epoch(jnp.asarray(weights, state), epoch, levels, problem.loss, *numbers, key)
+        assert found.dtype == state
+        return np.asarray(found, np.float64)
+
+    with jax.enable_x64(True):
+        weights = np.asarray(random_weights(problem, plan.logit_noise / plan.feature_norm, np.float64))
+        error = np.linalg.norm(step(weights, "float64", "float32") - step(weights, "float64", "float64"))
+        assert error < 5e-5 * moved
+        # Negative control: so much for weights that are float32 themselves.
+        weights = np.float32(weights)
+        error = np.linalg.norm(step(weights, "float32", "float32") - step(weights, "float64", "float64"))
+        assert error > (5e-3, 0.3)[when] * moved
 
 
 def equations(jaxpr):

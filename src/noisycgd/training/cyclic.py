@@ -58,7 +58,7 @@ def train_cyclic(
         If the batches or the loss are not those that the plan accounts for.
     """
     check_fits(batches, loss, plan, n_outputs)
-    # The state stays float32; a loss that solves for its residual may do so in float64.
+    # The weights are float64; a loss that solves for its residual may do so in float64 too.
     with jax.enable_x64(True):
         return _run(batches, levels, loss, plan, n_outputs, randomness, on_epoch)
 
@@ -73,7 +73,7 @@ def _run(
     on_epoch: Callable[[int], None] | None,
 ) -> NDArray[np.float32]:
     k, _, d = batches.rows.shape
-    rates = plan.learning_rates.reshape(plan.epochs, k).astype(np.float32)
+    rates = plan.learning_rates.reshape(plan.epochs, k)
     epoch = StepBatch(
         rows=jnp.asarray(batches.rows),
         patterns=jnp.asarray(batches.patterns),
@@ -84,9 +84,9 @@ def _run(
     )
     basis = contrast_basis(loss, n_outputs)
     reduced = ContrastLoss(loss, jnp.asarray(basis))
-    weights = jnp.zeros((len(levels) * len(basis), d), jnp.float32)
+    weights = jnp.zeros((len(levels) * len(basis), d), jnp.float64)
     gate_levels = jnp.asarray(levels)
-    l2, noise_std = jnp.float32(plan.l2), jnp.float32(plan.noise_std)
+    l2, noise_std = jnp.float64(plan.l2), jnp.float64(plan.noise_std)
 
     def released() -> NDArray[np.float32]:
         return to_logit_weights(np.array(weights), basis)

@@ -79,13 +79,13 @@ class Shape(NamedTuple):
 
     @property
     def runs_per_program(self) -> int:
-        """How many runs fit into 1 GB: two copies of their batches, four arrays each like weights and products.
+        """How many runs fit into 1 GB: two copies of their batches, six arrays like weights and four like products.
 
         The second copy is there while the batches are stacked. A caller that builds batches for its runs does well to
         build and hand over as many at once, not more.
         """
         batches = self.k * self.b * (4 * self.d + self.M + 8)
-        states = 4 * 4 * (self.d + self.b) * self.M * self.trained_outputs
+        states = 4 * (6 * self.d + 4 * self.b) * self.M * self.trained_outputs
         return max(1, PROGRAM_BYTES // (2 * batches + states))
 
 
@@ -248,7 +248,7 @@ def _run_program(runs: Sequence[_Run], n_outputs: int, count: _Counter) -> list[
     """All runs in one program, one epoch per call."""
     plan = runs[0].plan
     k, E, d = plan.batches_per_epoch, plan.epochs, runs[0].batches.rows.shape[2]
-    rates = np.stack([run.plan.learning_rates.reshape(E, k) for run in runs], axis=2).astype(np.float32)
+    rates = np.stack([run.plan.learning_rates.reshape(E, k) for run in runs], axis=2)
     epoch = StepBatch(
         **{
             name: jnp.asarray(np.stack([getattr(run.batches, name) for run in runs], axis=1))
@@ -261,9 +261,9 @@ def _run_program(runs: Sequence[_Run], n_outputs: int, count: _Counter) -> list[
     levels = jnp.asarray(np.stack([run.levels for run in runs]))
     # float32, the precision that a lone loss's Python numbers take beside float32 logits.
     losses = jax.tree.map(lambda *numbers: jnp.asarray(numbers, jnp.float32), *(run.loss for run in runs))
-    l2 = jnp.asarray([run.plan.l2 for run in runs], jnp.float32)
-    noise_std = jnp.asarray([run.plan.noise_std for run in runs], jnp.float32)
-    weights = jnp.zeros((len(runs), levels.shape[1] * len(basis), d), jnp.float32)
+    l2 = jnp.asarray([run.plan.l2 for run in runs], jnp.float64)
+    noise_std = jnp.asarray([run.plan.noise_std for run in runs], jnp.float64)
+    weights = jnp.zeros((len(runs), levels.shape[1] * len(basis), d), jnp.float64)
     contrasts = jnp.asarray(basis)
     for e in range(E):
         epoch = epoch._replace(learning_rate=jnp.asarray(rates[e]))
