@@ -13,7 +13,7 @@ from noisycgd.planning import SelectionPlan
 from noisycgd.ssp import SSPPlan
 from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Selection, Status, ThreatModel
 
-ARITHMETIC = "arithmetic: the proof is in real numbers, training ran in float32 (THEORY section 5)"
+ARITHMETIC = "arithmetic: the proof is in real numbers, gradients were computed in float32 (THEORY section 5)"
 DOUBLE = (
     "arithmetic: sums and noise are in float64, whose rounding is counted in the sensitivities (noisycgd.ssp); draws "
     "of Threefry-2x32 are taken for Gaussians, and attacks on floating-point grids are not covered"
