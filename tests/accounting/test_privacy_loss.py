@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.special import log_ndtr, ndtr
 
+from noisycgd.accounting.pld import _ROUNDING
 from noisycgd.accounting.privacy_loss import LossGrid, discretise, log_normal_masses, merge, spread
 
 ATOMS = st.lists(st.tuples(st.floats(-6.0, 6.0), st.floats(1e-6, 1.0)), min_size=1, max_size=40)
@@ -38,14 +39,18 @@ def test_roundings_bracket_any_pair(atoms, interval):
 
 @settings(deadline=None, max_examples=60)
 @given(ATOMS, ATOMS, st.floats(0.3, 2.0))
+# Nearly all mass at one loss: tilting it costs digits, 3e-12 of the result here.
+@example([(0.0, 1.0)], [(-5.960464477539063e-08, 1.0)], 1.0)
 def test_roundings_bracket_a_composition(first, second, interval):
     (a, p), (b, q) = as_pair(first), as_pair(second)
     exact = exact_delta(np.add.outer(a, b).ravel(), np.multiply.outer(p, q).ravel(), EPSILONS)
     upper, lower = (
         rounding(a / interval, p, interval).compose(rounding(b / interval, q, interval)) for rounding in (spread, merge)
     )
-    assert np.all(upper.delta(EPSILONS) >= exact - 1e-12)
-    assert np.all(lower.delta(EPSILONS) <= exact + 1e-12)
+    # Profiles made of such grids allow `_ROUNDING` for the digits that doubles lose; this is a quarter of it.
+    digits = _ROUNDING / 4
+    assert np.all(upper.delta(EPSILONS) >= exact * (1 - digits) - 1e-12)
+    assert np.all(lower.delta(EPSILONS) <= exact * (1 + digits) + 1e-12)
 
 
 def test_the_bracket_test_can_fail():
