@@ -117,8 +117,10 @@ class Bank:
         return None if label is None or not self.selects else selection_epsilon_of_label(label, MEAN_TRIALS, DELTA)
 
     @property
-    def favourite(self) -> str:
-        """The candidate with the best mean."""
+    def favourite(self) -> str | None:
+        """The candidate with the best mean, None of an incomplete bank and where there is nothing to choose."""
+        if not (self.complete and self.selects):
+            return None
         best = max(self.candidates, key=lambda one: one.mean)
         return ", ".join(in_words(*pair) for pair in varied(self.experiment, best.cell).items())
 
@@ -162,7 +164,7 @@ def _row(bank: Bank) -> list[str]:
         printed(bank.printed),
         difference(bank.difference),
         f"{bank.done} of {bank.total} runs" if not bank.complete else f"{bank.total} runs",
-        bank.favourite if bank.complete and bank.selects else "–",
+        bank.favourite or "–",
     ]
 
 
@@ -188,7 +190,7 @@ def selection_rows(experiment: Experiment, found: Sequence[Summary]) -> list[dic
                 "n_runs": bank.done,
                 "n_runs_wanted": bank.total,
                 "n_candidates": len(bank.candidates),
-                "best_candidate": bank.favourite if bank.complete and bank.selects else None,
+                "best_candidate": bank.favourite,
             }
         )
     return rows

@@ -95,7 +95,8 @@ def test_equal_base_divides_by_the_learning_rate():
 
 
 def test_an_unknown_mark_is_refused():
-    with pytest.raises(ValueError, match=r"mark must be <label>, .* or <equal base>; got <exakt>\."):
+    expected = r"mark must be <label>, <selection label>, <exact> or <equal base>; got <exakt>\."
+    with pytest.raises(ValueError, match=expected):
         make_cell(epsilon="<exakt>").run(0)
 
 

@@ -8,7 +8,7 @@ in which they lie. With a (d, M q) state XLA copies each batch, transposed; besi
 else.
 
 Products are float32, the weights between steps float64. A step moves a weight by far less than its size, the less the
-later under a decaying schedule: in float32, rounding alone would come to a tenth of what one record can move.
+later under a decaying schedule: in float32, rounding alone would come to 0.4 of what one record can move.
 """
 
 from __future__ import annotations
