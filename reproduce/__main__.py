@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,6 +26,7 @@ app = typer.Typer(
 Name = Annotated[str, typer.Argument(help="A table or figure (see `status`), or `all`.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Seeds per cell, instead of the config's.")]
 Folder = Annotated[Path, typer.Option(help="Folder of the JSON lines.")]
+Device = Annotated[str, typer.Option(help="cpu, gpu or auto.")]
 
 SECONDS_UNKNOWN = 300.0
 """Guess at a run of 400 epochs while none was made."""
@@ -35,50 +38,70 @@ def run(
     seeds: Seeds = None,
     dataset: Annotated[str | None, typer.Option(help="Only this data set.")] = None,
     workers: Annotated[int, typer.Option(min=1, help="Processes, each on cores of its own.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu, gpu or auto.")] = "auto",
+    device: Device = "auto",
     minutes: Annotated[float | None, typer.Option(help="Start no run after so many minutes.")] = None,
     results: Folder = RESULTS,
 ) -> None:
     """Make the runs that are missing; each finished one is kept, none is made twice."""
-    if device not in ("cpu", "gpu", "auto"):
-        raise typer.BadParameter(f"must be cpu, gpu or auto; got {device}.", param_hint="--device")
-    if device != "auto":
-        # JAX reads it when it is first imported, which has not happened yet.
-        os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
     wanted = [load_experiment(each) for each in _names(name)]
+    known = {each for experiment in wanted for each in experiment.datasets}
+    if dataset is not None and dataset not in known:
+        allowed = ", ".join(sorted(known)) or "left out, since nothing is run"
+        raise typer.BadParameter(f"must be {allowed}; got {dataset}.", param_hint="--dataset")
+    _use(device, starts=workers == 1)
     if workers > 1:
         options = {"seeds": seeds, "dataset": dataset, "device": device, "minutes": minutes, "results": results}
         given = [f"--{option}={value}" for option, value in options.items() if value is not None]
         raise typer.Exit(_spread(workers, [name, *given]))
-    started = time.monotonic()
+    end = math.inf if minutes is None else time.monotonic() + 60 * minutes
     store = Store(results)
-    for experiment in wanted:
-        _run_all(experiment, store, seeds, dataset, None if minutes is None else started + 60 * minutes)
-
-
-def _run_all(experiment: Experiment, store: Store, seeds: int | None, dataset: str | None, end: float | None) -> None:
-    while todo := [r for r in experiment.todo(store, seeds) if dataset in (None, r.dataset)]:
-        if end is not None and time.monotonic() > end:
-            typer.echo(f"{experiment.name}: time is up, {_left(todo, store)}", err=True)
+    while todo := _todo(wanted, store, seeds, dataset):
+        if time.monotonic() > end:
+            typer.echo(f"{name}: time is up, {_left(todo, store)}", err=True)
             return
-        if not any(_make(one, experiment, todo, store) for one in todo):
+        if not any(_make(one, name, todo, store) for one in todo):
             # Other processes are at all of these; what depends on them comes next.
             time.sleep(2)
         store.refresh()
-    typer.echo(f"{experiment.name}: nothing left to run", err=True)
+    typer.echo(f"{name}: nothing left to run", err=True)
 
 
-def _make(one: Run, experiment: Experiment, todo: list[Run], store: Store) -> bool:
+def _use(device: str, starts: bool = True) -> None:
+    """Have JAX run on that device; `starts` says whether this process is to train there."""
+    if device not in ("cpu", "gpu", "auto"):
+        raise typer.BadParameter(f"must be cpu, gpu or auto; got {device}.", param_hint="--device")
+    if device == "auto":
+        return
+    # JAX reads it when it is first imported, which has not happened yet.
+    os.environ["JAX_PLATFORMS"] = {"cpu": "cpu", "gpu": "cuda"}[device]
+    if starts:
+        import jax
+
+        try:
+            jax.devices()
+        except (RuntimeError, AssertionError) as error:
+            found = str(error).partition("\n")[0] or "none"
+            raise typer.BadParameter(
+                f"must be one that JAX finds here; got {device} ({found}). Install JAX for it.", param_hint="--device"
+            ) from None
+
+
+def _todo(wanted: Sequence[Experiment], store: Store, seeds: int | None, dataset: str | None) -> list[Run]:
+    """Runs of all these that can be made now, without repetition."""
+    runs = {run.key: run for experiment in wanted for run in experiment.todo(store, seeds)}
+    return [run for run in runs.values() if dataset in (None, run.dataset)]
+
+
+def _make(one: Run, name: str, todo: list[Run], store: Store) -> bool:
     from reproduce.training import make
 
     with store.claim(one) as mine:
         if not mine:
             return False
-        typer.echo(f"{experiment.name}: {describe(one)} ({_left(todo, store)})", err=True)
+        typer.echo(f"{name}: {describe(one)} ({_left(todo, store)})", err=True)
         result = make(one, verbose=sys.stderr.isatty())
         store.add(one, result)
-        told = f"accuracy {result['accuracy']:.4f}, epsilon {result['epsilon']:.4f}, {result['seconds']:.0f} s"
-        typer.echo(f"  {told}", err=True)
+        typer.echo(f"  accuracy {result['accuracy']:.4f} after {result['seconds']:.0f} s", err=True)
     return True
 
 
@@ -91,7 +114,7 @@ def describe(run: Run) -> str:
 
 def _left(todo: list[Run], store: Store) -> str:
     """Runs known to be left, and an estimate of their time from finished ones alike."""
-    known: dict[tuple[str, str, str], list[float]] = {}
+    known: dict[tuple[object, ...], list[float]] = {}
     for record in store:
         past = Run(**record["run"])
         known.setdefault(_kind(past), []).append(record["result"]["seconds"] / past.epochs)
@@ -99,11 +122,13 @@ def _left(todo: list[Run], store: Store) -> str:
     for run in todo:
         past_rates = known.get(_kind(run))
         seconds += run.epochs * (sum(past_rates) / len(past_rates) if past_rates else SECONDS_UNKNOWN / 400)
-    return f"{len(todo)} runs known to be left, about {seconds / 60:.0f} min"
+    return f"{len(todo)} runs known to be left, about {seconds / 60:.0f} min for one process"
 
 
-def _kind(run: Run) -> tuple[str, str, str]:
-    return run.dataset, run.estimator, str(run.parameters.get("method"))
+def _kind(run: Run) -> tuple[object, ...]:
+    """What the time of an epoch depends on."""
+    sizes = ("method", "features", "n_hyperplanes", "n_components", "width")
+    return run.dataset, run.estimator, *(run.parameters.get(name) for name in sizes)
 
 
 def _spread(workers: int, arguments: list[str]) -> int:
@@ -118,7 +143,8 @@ def _spread(workers: int, arguments: list[str]) -> int:
         os.sched_setaffinity(process.pid, set(cores[i::workers]) or set(cores))
         processes.append(process)
     try:
-        return max(process.wait() for process in processes)
+        # One that was killed has a negative code.
+        return max(abs(process.wait()) for process in processes)
     except KeyboardInterrupt:
         for process in processes:
             process.wait()
@@ -154,19 +180,19 @@ def check(
     method: Annotated[str, typer.Option(help="A method of methods.toml.")],
     dataset: Annotated[str, typer.Option(help="A data set of the experiment.")],
     noise_multiplier: Annotated[float, typer.Option(help="A noise multiplier of the experiment.")],
+    where: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of what varies, such as width=200.")] = None,
+    device: Device = "auto",
     results: Folder = RESULTS,
 ) -> None:
     """Make one cell again: is it inside the 99 % prediction interval of the runs that are there? Exit code 1 if not."""
-    from reproduce.check import committed, prediction_interval, repeat
+    from reproduce.check import committed, find_cell, prediction_interval, repeat
 
     experiment, store = load_experiment(name), Store(results)
-    wanted = (method, dataset, noise_multiplier)
-    cells = [c for c in experiment.cells() if (c.method.name, c.dataset, c.noise_multiplier) == wanted]
-    if not cells:
-        raise ValueError(f"method, dataset and noise multiplier must be a cell of {name}; got {wanted}. See `show`.")
-    values = committed(experiment, cells[0], store)
+    cell = find_cell(experiment, method, dataset, noise_multiplier, where or [])
+    values = committed(experiment, cell, store)
     interval = prediction_interval(values)
-    again = repeat(cells[0], store, verbose=sys.stderr.isatty())["accuracy"]
+    _use(device)
+    again = repeat(cell, store, verbose=sys.stderr.isatty())["accuracy"]
     verdict = "inside" if again in interval else "OUTSIDE"
     typer.echo(
         f"{again:.4f} is {verdict} the 99 % prediction interval [{interval.low:.4f}, {interval.high:.4f}] "

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _N_RECORDS = 60_000
-_COLUMNS = 6
+_COLUMNS = 9
 
 
 def epochs_comparison() -> Comparison:

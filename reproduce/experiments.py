@@ -77,11 +77,14 @@ class Experiment:
         found = self.paper.get(method, {}).get(dataset, {}).get(f"{noise_multiplier:g}")
         return None if found is None else Printed(*found) if isinstance(found, list) else Printed(found)
 
+    def varied(self, method: Method, dataset: str) -> dict[str, Sequence[Any]]:
+        """What tells a method's cells on a data set from one another, with the values."""
+        rates = {"learning_rate": self.rates} if self.rates and method.rates else {}
+        return {**_meant(self.vary, method.name, dataset), **rates}
+
     def cells_of(self, method: Method, dataset: str, noise_multiplier: float) -> list[Cell]:
         """A method's cells: one, or one per combination of what varies."""
-        fixed, varied = (_meant(table, method.name, dataset) for table in (self.changes, self.vary))
-        if self.rates and method.rates:
-            varied["learning_rate"] = self.rates
+        fixed, varied = _meant(self.changes, method.name, dataset), self.varied(method, dataset)
         epochs = method.epochs or self.epochs
         return [
             Cell(method, dataset, noise_multiplier, {**fixed, **dict(zip(varied, values, strict=True))}, epochs)
@@ -104,7 +107,7 @@ class Experiment:
         following, rate = cell.search(store)
         if following is not None:
             return []
-        found = (store.result(cell.run(seed, rate)) for seed in range(100))
+        found = (store.result(cell.run(seed, rate)) for seed in range(store.n_seeds))
         return [result for result in found if result is not None]
 
     def todo(self, store: Store, seeds: int | None = None) -> list[Run]:

@@ -8,6 +8,8 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from noisycgd.data.datasets import DATASETS
 from reproduce.classes import per_class
 from reproduce.curves import BAR, Point, curve
@@ -155,11 +157,12 @@ def _draw_curve(axes: Axes, points: Sequence[Point], against: str, place: tuple[
 
 def _focus(axes: Axes, curves: Sequence[Sequence[Point]]) -> None:
     """Leave out the steep start below, where it would squeeze all that differs into a line."""
-    values = [p.accuracy for points in curves for p in points]
-    late = [p.accuracy for points in curves for p in points if 5 * p.epoch >= points[-1].epoch]
+    late = [p for points in curves for p in points if 5 * p.epoch >= points[-1].epoch]
     if late:
-        margin = 0.08 * max(max(values) - min(late), 1.0)
-        axes.set_ylim(max(min(late) - margin, 0.0), min(max(values) + margin, 100.0))
+        ends = [p.accuracy + sign * np.nan_to_num(p.bar) for p in late for sign in (-1, 1)]
+        low, high = float(min(ends)), float(max(ends))
+        margin = 0.08 * max(high - low, 1.0)
+        axes.set_ylim(max(low - margin, 0.0), min(high + margin, 100.0))
 
 
 def parameter_figure(found: Sequence[Summary], name: str, note: str = "") -> Figure | None:

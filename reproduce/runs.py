@@ -9,10 +9,11 @@ import contextlib
 import fcntl
 import hashlib
 import json
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -72,26 +73,76 @@ def _one_spelling(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
+def _lines(content: bytes) -> tuple[list[bytes], bytes]:
+    """Whole lines, and what stands behind the last of them."""
+    *whole, rest = content.split(b"\n")
+    return whole, rest
+
+
+def _whole(rest: bytes) -> bool:
+    """Whether a line lacks nothing but its end."""
+    try:
+        return isinstance(json.loads(rest), dict)
+    except ValueError:
+        return False
+
+
+def _mend(file: IO[bytes]) -> None:
+    """End the last line, or drop it if a process died while it wrote."""
+    file.seek(0)
+    content = file.read()
+    rest = _lines(content)[1]
+    if rest and _whole(rest):
+        file.write(b"\n")
+    else:
+        file.truncate(len(content) - len(rest))
+
+
 class Store:
-    """Finished runs in JSON lines, one file per data set; several processes may add to it at once."""
+    """Finished runs in JSON lines, one file per data set; several processes may add to it at once.
+
+    Attributes
+    ----------
+    folder : Path
+    n_seeds : int
+        One more than the largest seed of any run.
+
+    Raises
+    ------
+    ValueError
+        If a line is none that `add` wrote; the message names file and line.
+    """
 
     def __init__(self, folder: Path = RESULTS) -> None:
         self.folder = folder
+        self.n_seeds = 0
         self._records: dict[str, dict[str, Any]] = {}
-        self._read: dict[Path, int] = {}
+        self._read: dict[Path, tuple[int, ...]] = {}
         self.refresh()
 
     def refresh(self) -> None:
-        """Read what was added since; a line that is still being written waits for the next time."""
+        """Read the files that changed; a line that is still being written waits for the next time."""
         for path in sorted(self.folder.glob("*.jsonl")):
-            with path.open("rb") as file:
-                file.seek(self._read.get(path, 0))
-                whole = file.read().rpartition(b"\n")[0]
-            if whole:
-                self._read[path] = self._read.get(path, 0) + len(whole) + 1
-                for line in whole.splitlines():
-                    record = json.loads(line)
-                    self._records.setdefault(record["key"], record)
+            # The whole file, since others than a `Store` may have changed it: a checkout, an editor.
+            facts = path.stat()
+            found = facts.st_ino, facts.st_size, facts.st_mtime_ns
+            if self._read.get(path) != found:
+                lines, rest = _lines(path.read_bytes())
+                for place, line in enumerate([*lines, rest] if _whole(rest) else lines, start=1):
+                    self._keep(line, f"{path}, line {place},")
+                self._read[path] = found
+
+    def _keep(self, line: bytes, where: str) -> None:
+        try:
+            record = json.loads(line)
+            run = Run(**record["run"])
+            dict(record["result"])
+            if record["key"] != run.key:
+                raise ValueError(f"its run has the key {run.key}, not {record['key']}")
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise ValueError(f"{where} must be as `run` wrote it; got {error!r}. Restore or remove it.") from None
+        self._records.setdefault(run.key, record)
+        self.n_seeds = max(self.n_seeds, run.seed + 1)
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """What a finished run found, None if it is not done."""
@@ -107,11 +158,9 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps(record).encode() + b"\n"
         path = self.folder / f"{run.dataset}.jsonl"
-        with path.open("ab") as file:
+        with path.open("a+b") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            self.refresh()
-            # What stands behind the last whole line is of a process that died while it wrote.
-            file.truncate(self._read.get(path, 0))
+            _mend(file)
             file.write(line)
         self.refresh()
 
@@ -127,7 +176,11 @@ class Store:
         with path.open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+                # A claim that ended since this one opened the file took its name away: a third may have a new one.
+                same = os.path.samestat(os.fstat(file.fileno()), path.stat())
+            except (BlockingIOError, FileNotFoundError):
+                same = False
+            if not same:
                 yield False
                 return
             self.refresh()

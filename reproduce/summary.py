@@ -156,10 +156,7 @@ def summarised(experiment: Experiment, cell: Cell, store: Store) -> Summary:
 
 def varied(experiment: Experiment, cell: Cell) -> dict[str, Any]:
     """What tells the cell from the others of its method."""
-    names = [*experiment.vary.get("all", {}), *experiment.vary.get(cell.method.name, {})]
-    if experiment.rates:
-        names.append("learning_rate")
-    return {name: cell.changes[name] for name in dict.fromkeys(names) if name in cell.changes}
+    return {name: cell.changes[name] for name in experiment.varied(cell.method, cell.dataset)}
 
 
 def in_words(name: str, value: Any) -> str:
@@ -173,7 +170,9 @@ def privacy(summary: Summary, epsilon: float | None = None) -> str:
         return "–"
     if summary.epsilon is None:
         return "not private"
-    return f"{upward(summary.epsilon if epsilon is None else epsilon)} {summary.status}"
+    epsilon = summary.epsilon if epsilon is None else epsilon
+    # Nothing to speak of was promised, so there is nothing to prove.
+    return upward(epsilon) + f" {summary.status}" * (epsilon <= LARGEST_EPSILON)
 
 
 def upward(epsilon: float, decimals: int = 4) -> str:
@@ -204,4 +203,6 @@ def rate(summary: Summary) -> str:
     found = summary.learning_rate
     if found is None:
         return "–"
-    return f"{found:.3g}" + " (edge)" * summary.at_edge if isinstance(found, float) else str(found)
+    if isinstance(found, float):
+        return f"{found:.3g}" + " (edge)" * summary.at_edge
+    return found if summary.peak_rate is None else f"{found}, {summary.peak_rate:.3g}"

@@ -93,7 +93,7 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
     """One table per data set and noise level, with the paper's numbers."""
     compared = any(summary.printed for summary in found)
     parts = [
-        "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation."
+        "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation, which says little of two seeds."
         + " The paper does not say what its ± is." * compared
         + f" Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point." * compared,
         epsilons_explained(found),
@@ -102,8 +102,8 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
         parts += [heading, _panel(group, compared)]
     if any(summary.values("accuracy_original").size for summary in found):
         parts.append(
-            "CIFAR-10: accuracy is of all 10 000 test images. The first 1000 count separately, since in some copies of "
-            "the data the others went through JPEG; the standard error of 1000 images alone is 1.6."
+            "CIFAR-10: accuracy is of all 10 000 test images. The first 1000 count separately: they are the original "
+            "ones, while the copy used here has the others from JPEG. The standard error of 1000 images alone is 1.6."
         )
     return "\n\n".join(parts)
 

@@ -17,7 +17,7 @@ from reproduce.runs import Run
 EVERY = 10
 """Epochs between two points of a curve."""
 ORIGINAL_TEST_IMAGES = 1000
-"""Of CIFAR-10's test images, the first so many count separately: in some copies the others went through JPEG."""
+"""Of CIFAR-10's test images, the first so many count separately: the copy used here has the others from JPEG."""
 
 
 CUSTOMARY = {

@@ -5,6 +5,7 @@ import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -61,9 +62,18 @@ def test_run_makes_what_is_missing_and_nothing_twice(command, made, tmp_path):
 
 
 def test_run_of_one_data_set(command, made):
-    code, _, err = command("run", "tiny", "--dataset", "mnist")
-    assert (code, made) == (0, [])
-    assert "nothing left to run" in err
+    assert command("run", "tiny", "--dataset", "digits")[0] == 0
+    assert {run.dataset for run in made} == {"digits"}
+
+
+def test_run_of_all_takes_what_is_left_of_the_named_data_set(command, made, experiment, monkeypatch):
+    other = replace(experiment, name="other", datasets=("mnist",), methods=("defaults",))
+    monkeypatch.setattr(module, "names", lambda: ["tiny", "other"])
+    load = module.load_experiment
+    monkeypatch.setattr(module, "load_experiment", lambda name: other if name == "other" else load(name))
+    assert command("run", "all", "--dataset", "mnist", "--seeds=1")[0] == 0
+    assert [run.dataset for run in made] == ["mnist"]
+    assert command("run", "all")[2].endswith("all: nothing left to run\n")
 
 
 def test_run_starts_nothing_after_its_time(command, made):
@@ -95,7 +105,7 @@ def test_an_interrupted_run_is_made_again_and_the_others_are_not(command, made, 
 def test_status_and_show_follow_the_runs(command, made, tmp_path):
     code, out, _ = command("status")
     assert code == 0
-    assert " ".join(out.split()) == "tiny 0 of 4 runs 3 runs known to be left, about 0 min"
+    assert " ".join(out.split()) == "tiny 0 of 4 runs 3 runs known to be left, about 0 min for one process"
     assert "not run" in command("show", "tiny")[1]
     command("run", "tiny")
     assert " ".join(command("status")[1].split()) == "tiny 4 of 4 runs complete"
@@ -114,23 +124,26 @@ def test_status_of_what_needs_no_run(command, monkeypatch):
 
 def test_time_is_estimated_from_runs_alike(experiment, store, result):
     run = experiment.todo(store)[0]
-    assert module._left([run], store) == "1 runs known to be left, about 0 min"
+    assert module._left([run], store) == "1 runs known to be left, about 0 min for one process"
     store.add(run, result(run, seconds=120.0))
     # 120 s for three epochs of the same method: a run of six takes 4 min.
     longer = replace(run, parameters={**run.parameters, "epochs": 6})
-    assert module._left([longer], store) == "1 runs known to be left, about 4 min"
+    assert module._left([longer], store) == "1 runs known to be left, about 4 min for one process"
+    # Of another size nothing is known but the guess: 6 / 400 of five minutes.
+    larger = replace(longer, parameters={**longer.parameters, "n_hyperplanes": 64, "epochs": 400})
+    assert "about 5 min" in module._left([larger], store)
 
 
 def test_check_tells_whether_a_cell_comes_again(command, made, result, monkeypatch):
     cell = ("--method", "defaults", "--dataset", "digits", "--noise-multiplier", "5")
     code, _, err = command("check", "tiny", *cell)
     assert code == 2
-    assert "at least 2; got 0" in err
-    # Seeds 0 and 1 find 90 and 90.1 %.
+    assert "at least 3; got 0" in err
+    # Seeds 0, 1 and 2 find 90, 90.1 and 90.2 %.
     monkeypatch.setattr("reproduce.training.make", lambda run, verbose=False: result(run, 0.9 + 0.001 * run.seed))
-    command("run", "tiny")
+    command("run", "tiny", "--seeds", "3")
     code, out, _ = command("check", "tiny", *cell)
-    assert (code, "0.9000 is inside the 99 % prediction interval" in out) == (0, True)
+    assert (code, "0.9030 is inside the 99 % prediction interval" in out) == (0, True)
     monkeypatch.setattr("reproduce.training.make", lambda run, verbose=False: result(run, 0.7))
     code, out, _ = command("check", "tiny", *cell)
     assert (code, "0.7000 is OUTSIDE" in out) == (1, True)
@@ -142,6 +155,8 @@ def test_check_tells_whether_a_cell_comes_again(command, made, result, monkeypat
         (("run", "table9"), "NAME must be one of figure-batch-size, "),
         (("show", "table9"), "got table9."),
         (("run", "tiny", "--device", "abacus"), "must be cpu, gpu or auto; got abacus."),
+        (("run", "tiny", "--dataset", "mnst"), "--dataset: must be digits; got mnst."),
+        (("run", "figure-shuffling", "--dataset", "mnist"), "left out, since nothing is run"),
         (("run", "tiny", "--seeds", "0"), "--seeds"),
         (("run", "tiny", "--colour", "red"), "--colour"),
         (
@@ -156,6 +171,25 @@ def test_errors_are_one_line(command, made, arguments, message):
     assert err.startswith("error: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+def test_a_device_that_is_not_there(command, made, monkeypatch):
+    import jax
+
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    for error in (RuntimeError("Unable to initialize backend 'cuda'\nmore"), AssertionError()):
+        monkeypatch.setattr(jax, "devices", Mock(side_effect=error))
+        code, _, err = command("run", "tiny", "--device", "gpu")
+        assert (code, made, err.count("\n")) == (2, [], 1)
+        assert "--device: must be one that JAX finds here; got gpu (" in err
+
+
+@pytest.mark.parametrize(("codes", "code"), [([0, 0], 0), ([0, 2], 2), ([-9, 0], 9), ([0, -9], 9)])
+def test_a_worker_that_failed_or_was_killed_is_told(codes, code, monkeypatch):
+    left = iter(codes)
+    monkeypatch.setattr(subprocess, "Popen", lambda arguments: Mock(pid=0, wait=lambda: next(left)))
+    monkeypatch.setattr("os.sched_setaffinity", lambda pid, cores: None)
+    assert module._spread(2, ["tiny"]) == code
 
 
 def test_workers_get_the_same_command_without_workers(command, monkeypatch, tmp_path):

@@ -1,3 +1,4 @@
+import fcntl
 import json
 import subprocess
 import sys
@@ -100,6 +101,60 @@ def test_half_a_line_of_a_dead_process_does_not_spoil_the_next(store, whole):
     assert again.result(replace(RUN, seed=9)) == {"accuracy": 0.9}
 
 
+def lines(store):
+    return [json.loads(line) for line in (store.folder / "digits.jsonl").read_text().splitlines()]
+
+
+def test_a_last_line_without_its_end_is_a_result_and_is_kept(store):
+    store.add(RUN, {"accuracy": 0.5})
+    path = store.folder / "digits.jsonl"
+    path.write_bytes(path.read_bytes().rstrip(b"\n"))
+    again = Store(store.folder)
+    assert again.result(RUN) == {"accuracy": 0.5}
+    again.add(replace(RUN, seed=1), {"accuracy": 0.6})
+    assert [line["run"]["seed"] for line in lines(store)] == [0, 1]
+
+
+@pytest.mark.parametrize("kept", [slice(0), slice(1), slice(2, 3), slice(None, None, -1)])
+def test_a_file_that_others_changed_is_read_again(store, kept):
+    for seed in range(4):
+        store.add(replace(RUN, seed=seed), {"accuracy": 0.5, "text": "x" * 10**seed})
+    path = store.folder / "digits.jsonl"
+    before = path.read_text().splitlines(keepends=True)[kept]
+    path.write_text("".join(before))
+    store.add(replace(RUN, seed=9), {"accuracy": 0.9})
+    assert path.read_text().startswith("".join(before))
+    assert len(lines(store)) == len(before) + 1
+    assert len(list(Store(store.folder))) == len(before) + 1
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("not JSON", "JSONDecodeError"),
+        ("[]", "TypeError"),
+        ("{}", "KeyError('run')"),
+        ('{"key": "0", "run": {"colour": "red"}, "result": {}}', "colour"),
+        (json.dumps({"key": RUN.key, "run": RUN.to_dict(), "result": 3}), "TypeError"),
+        (json.dumps({"key": RUN.key, "run": {**RUN.to_dict(), "seed": 5}, "result": {}}), "its run has the key"),
+    ],
+)
+def test_a_line_that_none_wrote_is_named(store, line, found):
+    store.add(RUN, {"accuracy": 0.5})
+    with (store.folder / "digits.jsonl").open("a") as file:
+        file.write(line + "\n")
+    with pytest.raises(ValueError, match=r"digits\.jsonl, line 2, must be as `run` wrote it; got") as error:
+        Store(store.folder)
+    assert found in str(error.value)
+
+
+def test_number_of_seeds(store):
+    assert store.n_seeds == 0
+    for seed in (0, 7, 3):
+        store.add(replace(RUN, seed=seed), {})
+    assert store.n_seeds == Store(store.folder).n_seeds == 8
+
+
 ADD = """
 import sys
 from pathlib import Path
@@ -132,6 +187,25 @@ def test_one_process_at_a_time_claims_a_run(store):
             assert other
     with store.claim(RUN) as again:
         assert again
+
+
+@pytest.mark.parametrize("renewed", [False, True])
+def test_a_claim_on_a_name_that_was_taken_away_is_none(store, monkeypatch, renewed):
+    lock = fcntl.flock
+
+    def late(file, operation):
+        # Another claim ended after this one opened the file; a third has made a new one.
+        (store.folder / ".running" / RUN.key).unlink()
+        if renewed:
+            (store.folder / ".running" / RUN.key).touch()
+        lock(file, operation)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "flock", late)
+        with store.claim(RUN) as mine:
+            assert not mine
+    with store.claim(RUN) as mine:
+        assert mine
 
 
 def test_a_finished_run_is_not_claimed(store):
