@@ -2,44 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from noisycgd.comparison import Comparison, epsilon_against_epochs, shuffling_profiles
 from reproduce.figures import plain
-from reproduce.methods import BATCH_SIZE, DELTA, EPOCHS
 from reproduce.summary import upward
 from reproduce.tables import in_print, markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_N_RECORDS = 60_000
 _COLUMNS = 9
 
-
-def epochs_comparison() -> Comparison:
-    """NoisyCGD for several eta l2, as in the paper's first figure, and DP-SGD."""
-    return epsilon_against_epochs(
-        n_records=_N_RECORDS,
-        batch_size=BATCH_SIZE,
-        noise_multiplier=15.0,
-        delta=DELTA,
-        epochs=EPOCHS,
-        mechanisms=("noisycgd-given", "dpsgd"),
-        eta_l2=(0.0, 2e-5, 5e-5, 1e-4, 2e-4),
-    )
+COMPARISONS: dict[str, Callable[..., Comparison]] = {"epochs": epsilon_against_epochs, "shuffling": shuffling_profiles}
 
 
-def shuffling_comparison(points: int = 25) -> Comparison:
-    """One epoch of 60 and of 1000 shuffled batches, and the Gaussian."""
-    return shuffling_profiles(batches=(60, 1000), noise_multiplier=5.0, points=points)
+def comparison(settings: Mapping[str, Any]) -> Comparison:
+    """The comparison that `of` names, with all other settings as its arguments.
 
-
-COMPARISONS: dict[str, Callable[[], Comparison]] = {
-    "figure-epsilon-epochs": epochs_comparison,
-    "figure-shuffling": shuffling_comparison,
-}
+    Raises
+    ------
+    ValueError
+        If there is none of that name, or it takes no such settings.
+    """
+    given = dict(settings)
+    name = given.pop("of", None)
+    if name not in COMPARISONS:
+        raise ValueError(f"comparison must be of {' or '.join(COMPARISONS)}; got {name}. Correct the config.")
+    try:
+        return COMPARISONS[name](**given)
+    except TypeError as error:
+        raise ValueError(f"comparison must have the settings of {name}; {error}. Correct the config.") from None
 
 
 def comparison_table(comparison: Comparison) -> str:

@@ -68,7 +68,7 @@ def grouped(found: Sequence[Summary]) -> Groups:
     return [(key, group) for key, group in by_panel(found) if any(one.n for one in group)]
 
 
-def panels(groups: Groups, height: float = 4.6) -> tuple[Figure, list[Axes]]:
+def axes_of(groups: Groups, height: float = 4.6) -> tuple[Figure, list[Axes]]:
     """Axes side by side, one per group, under a heading that names the data and delta; room for a legend below."""
     from matplotlib.figure import Figure
 
@@ -130,7 +130,7 @@ def curves_figure(found: Sequence[Summary], note: str = "", against: str = "epsi
         return None
     labels = labelled(groups)
     with plain():
-        figure, drawn = panels(groups)
+        figure, drawn = axes_of(groups)
         for axes, (_, group) in zip(drawn, groups, strict=True):
             curves = [curve(one) for one in group]
             for i, (one, points) in enumerate(zip(group, curves, strict=True)):
@@ -172,7 +172,7 @@ def parameter_figure(found: Sequence[Summary], name: str, note: str = "") -> Fig
         return None
     labels = labelled(groups, by_method=True)
     with plain():
-        figure, drawn = panels(groups)
+        figure, drawn = axes_of(groups)
         for axes, (_, group) in zip(drawn, groups, strict=True):
             for i, (title, label) in enumerate(labels.items()):
                 ones = [one for one in group if one.cell.method.title == title and one.n]
@@ -201,7 +201,7 @@ def classes_figure(found: Sequence[Summary], note: str = "") -> Figure | None:
     titles = list(labels)
     n_classes = max(len(DATASETS[dataset].classes) for (dataset, _), _ in groups)
     with plain():
-        figure, drawn = panels(groups, height=1.6 + 0.065 * n_classes * (len(titles) + 2))
+        figure, drawn = axes_of(groups, height=1.6 + 0.065 * n_classes * (len(titles) + 2))
         for axes, ((dataset, _), group) in zip(drawn, groups, strict=True):
             names = DATASETS[dataset].class_names
             for one in group:

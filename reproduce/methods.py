@@ -147,7 +147,21 @@ def equal_contraction(dataset: str, noise_multiplier: float) -> float:
 
 @functools.cache
 def methods(path: Path = METHODS_FILE) -> dict[str, Method]:
-    """All methods by name."""
+    """All methods by name.
+
+    Raises
+    ------
+    ValueError
+        If an entry holds something unknown, or is like one that does not stand above it.
+    """
     with path.open("rb") as file:
         entries = tomllib.load(file)
-    return {name: Method(name=name, **entry) for name, entry in entries.items()}
+    found: dict[str, Method] = {}
+    for name, entry in entries.items():
+        try:
+            model = vars(found[entry.pop("like")]) if "like" in entry else {"parameters": {}}
+            parameters = {**model["parameters"], **entry.get("parameters", {})}
+            found[name] = Method(**{**model, **entry, "parameters": parameters, "name": name})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{name} must hold known fields only; got {error}. Correct {path.name}.") from None
+    return found

@@ -73,6 +73,11 @@ def _profile(steps: _Steps) -> PrivacyProfile:
         return poisson_profile(n, b, nm, epochs=steps.epoch, delta=steps.delta)
     schedule: str | NDArray[np.float64] = "constant"
     if steps.schedule != "constant":
+        if steps.epoch > steps.epochs:
+            raise ValueError(
+                f"epoch must be at most {steps.epochs} for a {steps.schedule} schedule; got {steps.epoch}. "
+                "A longer run is another one."
+            )
         k = -(-n // b)
         schedule = schedule_factors(steps.schedule, k * steps.epochs, steps.epochs)[: k * steps.epoch]
     # With a learning rate of 1, l2 is eta l2; besides, only ratios of rates matter.

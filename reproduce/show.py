@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noisycgd.cli.files import write_bytes
-from reproduce.accounts import COMPARISONS, comparison_picture, comparison_table
+from reproduce.accounts import comparison, comparison_picture, comparison_table
 from reproduce.classes import class_rows, class_tables
 from reproduce.curves import curve_rows, curve_tables
 from reproduce.experiments import Experiment
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Page:
+class View:
     """What is shown of an experiment.
 
     Attributes
@@ -45,43 +45,41 @@ class Page:
     pictured: bool = True
 
 
-def _table(experiment: Experiment, store: Store) -> Page:
+def _table(experiment: Experiment, store: Store) -> View:
     found = summaries(experiment, store)
-    return Page(accuracy_tables(found), accuracy_rows(experiment, found), pictured=False)
+    return View(accuracy_tables(found), accuracy_rows(experiment, found), pictured=False)
 
 
-def _curves(experiment: Experiment, store: Store) -> Page:
+def _curves(experiment: Experiment, store: Store) -> View:
     found = summaries(experiment, store)
-    return Page(curve_tables(found), curve_rows(experiment, found), curves_figure(found, experiment.note))
+    return View(curve_tables(found), curve_rows(experiment, found), curves_figure(found, experiment.note))
 
 
-def _ablation(experiment: Experiment, store: Store) -> Page:
+def _ablation(experiment: Experiment, store: Store) -> View:
     found = summaries(experiment, store)
-    names = list(experiment.vary.get("all", {}))
-    if len(names) == 1:
-        figure = parameter_figure(found, names[0], experiment.note)
-        return Page(accuracy_tables(found), accuracy_rows(experiment, found), figure)
-    # Not all methods have what varies: side by side along training.
-    figure = curves_figure(found, experiment.note, against="epochs")
-    return Page(accuracy_tables(found), curve_rows(experiment, found), figure)
+    if experiment.against == "epochs":
+        figure = curves_figure(found, experiment.note, against="epochs")
+        return View(accuracy_tables(found), curve_rows(experiment, found), figure)
+    figure = parameter_figure(found, experiment.against, experiment.note)
+    return View(accuracy_tables(found), accuracy_rows(experiment, found), figure)
 
 
-def _selection(experiment: Experiment, store: Store) -> Page:
+def _selection(experiment: Experiment, store: Store) -> View:
     found = summaries(experiment, store)
-    return Page(selection_tables(experiment, found), selection_rows(experiment, found), pictured=False)
+    return View(selection_tables(experiment, found), selection_rows(experiment, found), pictured=False)
 
 
-def _classes(experiment: Experiment, store: Store) -> Page:
+def _classes(experiment: Experiment, store: Store) -> View:
     found = summaries(experiment, store)
-    return Page(class_tables(found), class_rows(experiment, found), classes_figure(found, experiment.note))
+    return View(class_tables(found), class_rows(experiment, found), classes_figure(found, experiment.note))
 
 
-def _accounting(experiment: Experiment, store: Store) -> Page:
-    comparison = COMPARISONS[experiment.name]()
-    return Page(comparison_table(comparison), comparison.rows(), comparison_picture(comparison))
+def _accounting(experiment: Experiment, store: Store) -> View:
+    found = comparison(experiment.comparison)
+    return View(comparison_table(found), found.rows(), comparison_picture(found))
 
 
-PAGES: dict[str, Callable[[Experiment, Store], Page]] = {
+PAGES: dict[str, Callable[[Experiment, Store], View]] = {
     "table": _table,
     "curves": _curves,
     "ablation": _ablation,
@@ -91,7 +89,7 @@ PAGES: dict[str, Callable[[Experiment, Store], Page]] = {
 }
 
 
-def section(experiment: Experiment, page: Page, picture: str | None, level: int = 1) -> str:
+def section(experiment: Experiment, page: View, picture: str | None, level: int = 1) -> str:
     """Heading of that level, source, picture (its address), note, tables and findings, as Markdown."""
     missing = "No runs yet, hence no picture." if page.pictured and page.figure is None else ""
     parts = [

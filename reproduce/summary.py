@@ -113,8 +113,8 @@ class Summary:
 
     @property
     def difference(self) -> float | None:
-        """Ours minus the paper's, to the paper's one digit."""
-        return None if self.printed is None or not self.n else round(self.mean - self.printed.value, 1) + 0.0
+        """Ours minus the paper's."""
+        return None if self.printed is None or not self.n else self.printed.difference(self.mean)
 
 
 Groups = list[tuple[tuple[str, float], list[Summary]]]

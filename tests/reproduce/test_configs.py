@@ -1,10 +1,13 @@
 """The committed configs: every method can be planned on every data set that it is asked for, before data are read."""
 
+from dataclasses import replace
+
 import pytest
 
 import noisycgd
 from reproduce.experiments import load_experiment, names
 from reproduce.methods import Cell, methods
+from reproduce.runs import Run, Store
 from reproduce.training import n_records
 
 COLUMNS = {"mnist": 784, "fashion-mnist": 784, "cifar10": 3072}
@@ -20,6 +23,30 @@ def test_a_method_fits_its_data(name, dataset):
     assert plan.delta == 1e-5
     # A random map of so many columns would be refused here.
     assert plan.n_records == n_records(dataset)
+
+
+def replanned():
+    """What each committed run's plan depends on, with the numbers in its lines."""
+    kinds = {}
+    for record in Store():
+        run = Run(**record["run"])
+        kinds.setdefault(replace(run, seed=0).key, (run, []))[1].append(record["result"])
+    return [pytest.param(*kind, id=f"{kind[0].dataset}-{key}") for key, kind in kinds.items()]
+
+
+@pytest.mark.parametrize(("run", "results"), replanned())
+def test_todays_software_plans_what_was_run(run, results):
+    """A default that changed would change no key, and leave a table of other runs than it says."""
+    model = getattr(noisycgd, run.estimator)(**{"epsilon": None, **run.parameters}, random_state=0)
+    plan = model._plan_for(model._shape(n_records(run.dataset), COLUMNS[run.dataset], 10))
+    for result in results:
+        assert plan.noise_multiplier == pytest.approx(result["noise_multiplier"], rel=1e-9)
+        if "epochs" in run.parameters:
+            assert plan.epsilon == pytest.approx(result["epsilon"], rel=1e-9)
+            # The oldest lines do not have it.
+            peak_rate = result.get("peak_rate", plan.learning_rates.max())
+            assert plan.learning_rates.max() == pytest.approx(peak_rate, rel=1e-9)
+            assert str(getattr(plan, "status", "proved")) == result["status"]
 
 
 def test_a_bank_has_all_its_candidates():

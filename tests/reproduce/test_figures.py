@@ -7,7 +7,7 @@ from matplotlib.colors import to_rgb
 
 from reproduce.experiments import load_experiment, names
 from reproduce.figures import classes_figure, curves_figure, image, line_style, parameter_figure
-from reproduce.summary import summaries
+from reproduce.summary import standard_error, summaries
 
 DRAW = {
     "curves": lambda found: curves_figure(found, "Points are hypothetical."),
@@ -92,8 +92,34 @@ def test_our_own_rows_have_the_coloured_styles(name):
 def test_error_bars_are_drawn_where_there_are_several_runs(every_kind, store, fill):
     found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
     container = curves_figure(found).axes[0].containers[0]
-    segments = container.lines[2][0].get_segments()
-    assert any(len(segment) and segment[0][1] < segment[1][1] for segment in segments)
+    lengths = np.array([np.ptp(s[:, 1]) for s in container.lines[2][0].get_segments() if len(s)])
+    values = np.array([[100 * accuracy for _, accuracy in r["curve"]] for r in found[0].results])
+    wanted = [2 * 1.96 * standard_error(at_epoch) for at_epoch in values.T]
+    assert lengths == pytest.approx(wanted, rel=1e-6)
+    assert max(wanted) > 0
+
+
+def test_error_bars_of_an_ablation(every_kind, store, fill):
+    found = summaries(every_kind["ablation"], fill(every_kind["ablation"], store))
+    container = parameter_figure(found, "batch_size").axes[0].containers[0]
+    lengths = np.array([np.ptp(s[:, 1]) for s in container.lines[2][0].get_segments()])
+    wanted = [2 * 1.96 * standard_error(one.values()) for one in found[:2]]
+    assert lengths == pytest.approx(wanted, rel=1e-6)
+    assert wanted[0] > 0
+
+
+def test_no_bar_is_cut_off(every_kind, store, fill):
+    found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
+    spread = [
+        replace(
+            one,
+            results=[r | {"curve": [[e, a] for e in (1, 2, 3)]} for r, a in zip(one.results, (0.7, 0.9), strict=True)],
+        )
+        for one in found
+    ]
+    low, high = curves_figure(spread).axes[0].get_ylim()
+    half = 1.96 * 100 * 0.1
+    assert low < 80 - half < 80 + half < high
 
 
 def test_the_note_stands_under_the_picture(every_kind, store, fill):

@@ -125,10 +125,31 @@ def test_nothing_is_searched_where_the_rate_is_given(store):
     assert make_cell().search(store) == (None, None)
 
 
+def test_an_entry_like_another_differs_in_what_it_says(tmp_path):
+    path = tmp_path / "methods.toml"
+    path.write_text(
+        '[a]\ntitle = "A"\nestimator = "E"\nrates = [0.1]\nparameters = { x = 1, y = 1 }\nby_noise.15.x = 3\n'
+        '[b]\nlike = "a"\ntitle = "B"\nparameters = { y = 2 }\n'
+        '[c]\nlike = "b"\nrates = []\n'
+    )
+    a, b, c = methods(path).values()
+    assert a == Method("a", "A", "E", {"x": 1, "y": 1}, by_noise={"15": {"x": 3}}, rates=[0.1])
+    assert b == replace(a, name="b", title="B", parameters={"x": 1, "y": 2})
+    assert c == replace(b, name="c", rates=[])
+
+
+@pytest.mark.parametrize("text", ['[a]\nlike = "b"\n[b]\ntitle = "B"', '[a]\ntitle = "A"', '[a]\ncolour = "red"'])
+def test_a_file_of_methods_that_cannot_be_meant(text, tmp_path):
+    path = tmp_path / "methods.toml"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"a must hold known fields only; got .* Correct methods\.toml\."):
+        methods(path)
+
+
 def test_the_file_of_methods_is_whole():
     for method in methods().values():
         assert method.title
-        assert method.first_rate is None or method.first_rate in method.rates
+        assert not method.rates or method.first_rate in method.rates
         # The paper's grid: powers of the root of ten.
         steps = [2 * math.log10(rate) for rate in method.rates]
         assert steps == pytest.approx([round(step) for step in steps], abs=1e-6)

@@ -82,6 +82,13 @@ def test_what_has_no_epochs_or_no_known_l2_is_refused():
         epsilon_at(run_of(l2=0.1), 4.0, 1)
 
 
+def test_a_schedule_that_has_ended_has_no_further_epochs():
+    with pytest.raises(ValueError, match="epoch must be at most 5 for a linear schedule; got 6"):
+        profile_at(run_of(), 4.0, E + 1, 1e-5)
+    constant = run_of(schedule="constant", batch_order="given")
+    assert profile_at(constant, 4.0, E + 1, 1e-5).epsilon(1e-5) > profile_at(constant, 4.0, E, 1e-5).epsilon(1e-5)
+
+
 def test_selection_from_the_labels():
     assert selection_epsilon_of_label(1.33, 20.0, 1e-5) == pytest.approx(3.7807, abs=1e-4)
     assert selection_epsilon_of_label(4.76, 20.0, 1e-5) == pytest.approx(12.7669, abs=1e-4)

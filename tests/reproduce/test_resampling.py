@@ -4,6 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from reproduce.privacy import epsilon_at
 from reproduce.resampling import banks, best_of_poisson, selection_rows, selection_tables
 from reproduce.runs import Store
 from reproduce.summary import summaries
@@ -63,20 +64,22 @@ def test_a_full_bank(bank):
         ["DP-SGD", "4.76", "8.91", "12.7669"],
         ["NoisyCGD", "4.76", "8.91", "12.7669"],
     ]
-    assert [row[8] for row in rows[2:]] == ["12 runs", "6 runs", "12 runs", "6 runs"]
+    assert [row[9] for row in rows[2:]] == ["12 runs", "6 runs", "12 runs", "6 runs"]
     assert "Resampled: no selection was run." in text
-    assert "learning rate 0.1" in rows[2][9]
+    assert "learning rate 0.1" in rows[2][10]
     mean, deviation = banks(experiment, found)[0].best
-    assert rows[2][5] == f"{mean:.2f} ± {deviation:.2f}"
+    assert rows[2][6] == f"{mean:.2f} ± {deviation:.2f}"
     # The best of about twenty is better than one.
     assert mean > np.mean([one.mean for one in found[:6]])
-    assert rows[2][7] == f"**{mean - 80:+.1f}**"
+    assert rows[2][8] == f"**{mean - 80:+.1f}**"
 
 
 def test_epsilon_of_the_selection_is_above_that_of_a_trial(bank):
     experiment, found = bank
-    for row in selection_rows(experiment, found):
-        assert row["selection_epsilon"] > row["epsilon"]
+    for bank, row in zip(banks(experiment, found), selection_rows(experiment, found), strict=True):
+        trial = epsilon_at(bank.first.run, bank.first.noise_multiplier, 3)
+        assert row["selection_epsilon_400_epochs"] > row["selection_epsilon"] > trial
+        assert row["epochs"] == 3
         assert (row["mean_trials"], row["delta"]) == (20.0, 1e-5)
         assert math.isfinite(row["accuracy_sd"])
 
@@ -115,10 +118,11 @@ def test_a_single_candidate_is_one_release_as_it_is(every_kind, store, fill):
     assert bank.best == (pytest.approx(found[0].mean), pytest.approx(found[0].values().std(ddof=1)))
     rows = [line for line in selection_tables(experiment, found).splitlines() if line.startswith("| SSP")]
     cells = [cell.strip() for cell in rows[0].strip("|").split("|")]
-    assert cells[1:5] == ["–", "2.88", "–", "not private"]
-    assert cells[8:] == ["2 runs", "–"]
+    assert cells[1:6] == ["–", "2.88", "–", "not private", "–"]
+    assert cells[9:] == ["2 runs", "–"]
     row = selection_rows(experiment, found)[0]
     assert (row["selection_epsilon"], row["selection_epsilon_label"], row["best_candidate"]) == (None, None, None)
+    assert row["epsilon_label"] == 2.88
     # With a public bound its own epsilon stands there, not a selection's.
     public = replace(bank, candidates=[replace(found[0], results=[r | {"status": "proved"} for r in found[0].results])])
-    assert public.epsilon == public.first.epsilon == 1.25
+    assert public.epsilon == public.first.epsilon == 1.26

@@ -31,10 +31,15 @@ def test_numbers_of_a_cell(one):
     assert one.mean == pytest.approx(274 / 3)
     assert deviation(one.values()) == pytest.approx(math.sqrt((16 / 9 + 1 / 9 + 25 / 9) / 2))
     assert standard_error(one.values()) == pytest.approx(deviation(one.values()) / math.sqrt(3))
-    assert (one.n, one.wanted, one.seeds, one.label, one.epsilon, one.status) == (3, 2, "3", 4.76, 1.25, "proved")
+    assert (one.n, one.wanted, one.seeds, one.label, one.epsilon, one.status) == (3, 2, "3", 4.76, 1.27, "proved")
     assert spread(one.values()) == "91.33 ± 1.53"
-    assert privacy(one) == "1.2500 proved"
+    # Of three runs the largest epsilon counts.
+    assert privacy(one) == "1.2700 proved"
     assert (rate(one), one.title) == ("auto", "ours")
+    known = replace(one, results=[r | {"peak_rate": 3.8764, "epsilon": 2e8} for r in one.results])
+    assert rate(known) == "auto, 3.88"
+    # What promises nothing has nothing to prove.
+    assert privacy(known) == "> 1000"
 
 
 def test_one_run_has_no_deviation(one):

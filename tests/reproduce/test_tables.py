@@ -79,9 +79,9 @@ def test_a_full_table(every_kind, store, fill):
     assert header == ["method", "epsilon of the run", "accuracy", "paper", "difference", "seeds", "learning rate"]
     expected = [
         ["SSP", "not private"],
-        ["DP-SGD", "1.2500 proved"],
-        ["NoisyCGD", "1.2500 unproven"],
-        ["ours", "1.2500 proved"],
+        ["DP-SGD", "1.2600 proved"],
+        ["NoisyCGD", "1.2600 unproven"],
+        ["ours", "1.2600 proved"],
     ]
     assert [row[:2] for row in first] == expected
     assert rows[6] == header
@@ -121,7 +121,7 @@ def test_rows_of_the_csv(experiment, store, fill):
     assert len({tuple(row) for row in rows}) == 1
     row = rows[0]
     assert (row["experiment"], row["dataset"], row["method"]) == ("tiny", "digits", "sampled")
-    assert (row["noise_multiplier"], row["epsilon_label"], row["epsilon"], row["status"]) == (5.0, 4.76, 1.25, "proved")
+    assert (row["noise_multiplier"], row["epsilon_label"], row["epsilon"], row["status"]) == (5.0, 4.76, 1.26, "proved")
     assert (row["n_seeds"], row["learning_rate"], row["paper_accuracy"], row["paper_spread"]) == (2, 0.1, 90.0, 0.5)
     values = found[0].values()
     assert row["accuracy"] == round(float(values.mean()), 4)
