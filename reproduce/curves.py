@@ -51,7 +51,7 @@ def curve_tables(found: Sequence[Summary]) -> str:
     """One table per data set and noise level: accuracy and epsilon at some epochs."""
     parts = [
         f"Mean test accuracy over seeds in per cent, ± {BAR:g} standard errors of the mean; in brackets the epsilon "
-        "of a run that had stopped there.",
+        "of a run that had stopped there: each is a release of its own, which was not made.",
         epsilons_explained(found),
     ]
     for heading, group in panels(found):

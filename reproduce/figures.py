@@ -33,6 +33,7 @@ _STYLES: tuple[dict[str, Any], ...] = (
     {"linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "X", "color": _OURS, "markerfacecolor": "white"},
     {"linestyle": (0, (8, 3)), "marker": "*", "color": "0.4"},
 )
+_BARS = f"Bars: {BAR:g} standard errors; a single seed has none."
 _MARKS = 8
 """Markers and error bars on a curve, about."""
 
@@ -140,7 +141,9 @@ def curves_figure(found: Sequence[Summary], note: str = "", against: str = "epsi
             axes.set_xlim(left=0)
             _focus(axes, curves)
         drawn[0].set_ylabel("test accuracy (%)", fontsize=9)
-        legend(figure, drawn, list(labels.values()), note)
+        points_are = "Each point is a release of its own that was not made: a run that stopped there."
+        notes = [note, points_are * (against == "epsilon"), _BARS, "The steep start is left out."]
+        legend(figure, drawn, list(labels.values()), " ".join(filter(None, notes)))
     return figure
 
 
@@ -188,7 +191,7 @@ def parameter_figure(found: Sequence[Summary], name: str, note: str = "") -> Fig
             axes.minorticks_off()
             axes.set_xlabel(name.replace("_", " "), fontsize=9)
         drawn[0].set_ylabel("test accuracy (%)", fontsize=9)
-        legend(figure, drawn, list(labels.values()), note)
+        legend(figure, drawn, list(labels.values()), f"{note} {_BARS}".strip())
     return figure
 
 

@@ -102,8 +102,8 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
         parts += [heading, _panel(group, compared)]
     if any(summary.values("accuracy_original").size for summary in found):
         parts.append(
-            "CIFAR-10: accuracy is of all 10 000 test images. The first 1000 count separately: they are the original "
-            "ones, while the copy used here has the others from JPEG. The standard error of 1000 images alone is 1.6."
+            "CIFAR-10: accuracy is of all 10 000 test images; the first 1000, the original ones, count separately too. "
+            "The standard error of 1000 images alone is 1.6."
         )
     return "\n\n".join(parts)
 

@@ -51,6 +51,19 @@ def test_a_vast_budget_gives_least_squares_on_the_features(kind, features, compo
     np.testing.assert_allclose(model._logits(X), expected, atol=5e-3)
 
 
+@pytest.mark.parametrize(
+    ("features", "paired", "independent"), [("relu-patterns", 5, 8), ("relu", 8, 8), ("convex-relu", 25, 40)]
+)
+def test_hyperplanes_are_pairs_or_independent(features, paired, independent, tmp_path):
+    settings = {"features": features, "n_components": 8, "random_state": 0}
+    models = [make(gates=gates, **settings).fit(X, Y) for gates in ("antithetic", "iid")]
+    assert [model.plan_.n_features for model in models] == [paired, independent]
+    again = load_model(models[1].save(tmp_path / "model"))
+    np.testing.assert_array_equal(models[1].predict(X), again.predict(X))
+    # An odd number has no pairs.
+    assert make(gates="iid", **settings | {"n_components": 7}).fit(X, Y).guarantee_.status is Status.PROVED
+
+
 @KINDS
 @pytest.mark.parametrize(("features", "components"), MAPS)
 def test_saved_and_loaded(kind, features, components, tmp_path):
@@ -107,6 +120,7 @@ def test_noise_is_fresh_secret_and_void_under_a_seed():
         ({"rho": 1.0}, r"^rho must be"),
         ({"n_components": 15}, r"^n_components must be even"),
         ({"n_components": 10_000}, r"^n_features must be an integer at least 1 and at most 8192"),
+        ({"gates": "linear"}, r"^gates must be one of"),
         ({"bandwidth": "wide"}, r"^bandwidth must be one of 'auto'"),
         ({"bandwidth": 0}, r"^bandwidth must be"),
         ({"epsilon": 0}, r"^epsilon must be"),
@@ -121,8 +135,16 @@ def test_nonsense_is_refused_and_leaves_it_unfitted(changes, expected):
 
 @pytest.mark.parametrize("method", ["noisycgd", "dpsgd"])
 @pytest.mark.parametrize(("features", "components"), [m for m in MAPS if m[0] != "convex-relu"])
-def test_random_features_work_with_every_method(method, features, components, tmp_path):
-    settings = {"features": features, "n_components": components, "method": method, "epochs": 3, "random_state": 0}
+@pytest.mark.parametrize("gates", ["antithetic", "iid"])
+def test_random_features_work_with_every_method(method, features, components, gates, tmp_path):
+    settings = {
+        "features": features,
+        "n_components": components,
+        "gates": gates,
+        "method": method,
+        "epochs": 3,
+        "random_state": 0,
+    }
     model = LinearClassifier(classes=[0, 1, 2], **settings).fit(X, Y)
     assert model.guarantee_.status is Status.PROVED
     rho = 1.0 if model.row_features_ is None else model.row_features_.feature_norm(1.0)

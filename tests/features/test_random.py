@@ -266,7 +266,7 @@ def test_damaged_states_are_refused(tensors, values, words):
         ("relu", 0, {}, ParameterError, "n_components must be an integer at least 1; got 0"),
         ("fourier", 2.0, {}, ParameterTypeError, "n_components must be an integer"),
         ("fourier", 5, {}, ParameterError, "n_components must be even: a frequency has a cosine and a sine; got 5"),
-        ("relu", 5, {}, ParameterError, 'even for antithetic pairs; got 5. Use an even number, or hyperplanes="iid"'),
+        ("relu", 5, {}, ParameterError, 'even for antithetic pairs; got 5. Use an even number, or independent hyperplanes'),
         ("relu", 4, {"bandwidth": 1.0}, ParameterError, "bandwidth must be None for kind='relu'; got 1.0"),
         ("fourier", 4, {"bandwidth": 0.0}, ParameterError, "bandwidth must be a number at least"),
         ("fourier", 4, {"bandwidth": 1e-9}, ParameterError, "bandwidth must be a number at least 1e-06"),

@@ -124,7 +124,10 @@ def test_no_bar_is_cut_off(every_kind, store, fill):
 
 def test_the_note_stands_under_the_picture(every_kind, store, fill):
     found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
-    assert DRAW["curves"](found).legends[0].get_title().get_text() == "Points are hypothetical."
+    text = " ".join(DRAW["curves"](found).legends[0].get_title().get_text().split())
+    assert text.startswith("Points are hypothetical. Each point is a release")
+    assert text.endswith("Bars: 1.96 standard errors; a single seed has none. The steep start is left out.")
+    assert "release" not in curves_figure(found, against="epochs").legends[0].get_title().get_text()
 
 
 def test_numbers_of_seeds_that_differ_are_told_in_one_entry(every_kind, store, fill):

@@ -61,6 +61,7 @@ class ModelOptions:
     features: Annotated[str | None, typer.Option(help="Random features of a linear model; see its class.")] = None
     components: Annotated[int | None, typer.Option(help="Number of random features.")] = None
     bandwidth: Annotated[str | None, typer.Option(help="Bandwidth of Fourier features, or auto.")] = None
+    gates: Annotated[str | None, typer.Option(help="antithetic or iid hyperplanes.")] = None
     learning_rate: Annotated[str | None, typer.Option(help="Peak learning rate, or auto.")] = None
     schedule: Annotated[str | None, typer.Option(help="linear, constant, cosine or warmup-stable-decay.")] = None
     loss: Annotated[str | None, typer.Option(help="Loss; see noisycgd.losses.")] = None

@@ -67,6 +67,9 @@ PARAMETERS = {
         Number of Fourier features, or of hyperplanes; even. At most 8192 columns may result.
     bandwidth : float or "auto", default "auto"
         Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
+    gates : {"antithetic", "iid"}, default "antithetic"
+        Hyperplanes of the other features: pairs (u, -u), or independent ones (the paper). P patterns of pairs span
+        P/2 + 1 dimensions only.
     ridge : {"spectral", "adassp"}, default "spectral"
         What the smallest eigenvalue is brought up to: a bound on the noise's largest eigenvalue, or the literature's,
         which is looser; see `noisycgd.ssp.plan_ssp`.

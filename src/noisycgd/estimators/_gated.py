@@ -17,7 +17,14 @@ from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.batches import FixedBatches
 from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
-from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features, seen_rows
+from noisycgd.features.random import (
+    HYPERPLANE_DRAWS,
+    MappedRows,
+    RowFeatures,
+    make_row_features,
+    read_row_features,
+    seen_rows,
+)
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD
 from noisycgd.losses import Loss
 from noisycgd.planning import is_auto, plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd
@@ -274,7 +281,7 @@ def _train_sampled(
 
 
 def draw_row_features(
-    kind: str, width: int, n_components: int, bandwidth: float | str, row_norm: float, seed: Seed
+    kind: str, width: int, n_components: int, bandwidth: float | str, gates: str, row_norm: float, seed: Seed
 ) -> RowFeatures:
     """Draw a map of bounded rows from an estimator's parameters, whose bandwidth may be "auto"."""
     scale: float | None = None
@@ -282,4 +289,5 @@ def draw_row_features(
         scale = bandwidth
     else:
         check_choice("bandwidth", bandwidth, ["auto"], "A number above 0 is accepted as well.")
-    return make_row_features(kind, width, n_components, seed, row_norm=row_norm, bandwidth=scale)
+    check_choice("gates", gates, HYPERPLANE_DRAWS)
+    return make_row_features(kind, width, n_components, seed, row_norm=row_norm, bandwidth=scale, hyperplanes=gates)

@@ -108,6 +108,8 @@ class LinearClassifier(GatedLinearClassifier):
         Number of Fourier features, or of hyperplanes; even. `identity` has none.
     bandwidth : float or "auto", default "auto"
         Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
+    gates : {"antithetic", "iid"}, default "antithetic"
+        Hyperplanes of the ReLU features: pairs (u, -u), or independent ones (the paper).
     $classifier
     $classes
     $gated
@@ -125,6 +127,7 @@ class LinearClassifier(GatedLinearClassifier):
     features: str = "identity"
     n_components: int = 1024
     bandwidth: float | str = "auto"
+    gates: str = "antithetic"
 
     def _gates(self) -> tuple[str, int]:
         return "linear", 0
@@ -133,4 +136,4 @@ class LinearClassifier(GatedLinearClassifier):
         kind = check_choice("features", self.features, ("identity", "fourier", "relu-patterns", "relu"))
         if kind == "identity":
             return None
-        return draw_row_features(kind, width, self.n_components, self.bandwidth, row_norm, seed)
+        return draw_row_features(kind, width, self.n_components, self.bandwidth, self.gates, row_norm, seed)

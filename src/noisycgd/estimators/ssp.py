@@ -34,6 +34,7 @@ class SSPEstimator(PrivateEstimator):
     features: str = "fourier"
     n_components: int = 1024
     bandwidth: float | str = "auto"
+    gates: str = "antithetic"
     ridge: str = "spectral"
     rho: float = 0.05
     clip: str = "public"
@@ -52,7 +53,7 @@ class SSPEstimator(PrivateEstimator):
         kind = check_choice("features", self.features, FEATURES)
         if kind != "identity":
             width, R = bounds.width(shape.n_columns), bounds.row_norm
-            mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, R, shape.seed)
+            mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, self.gates, R, shape.seed)
         return mapped, seen_rows(bounds, mapped)
 
     def _plan(self, shape: Shape, seen: RowBounds | MappedRows, feature_norm: float) -> SSPPlan:
