@@ -102,7 +102,7 @@ def legend(figure: Figure, drawn: Sequence[Axes], labels: Sequence[str], note: s
         frameon=False,
         fontsize=9,
         handlelength=3.6,
-        title=textwrap.fill(note, int(17 * figure.get_figwidth())),
+        title=textwrap.fill(note, int(16 * figure.get_figwidth())),
         title_fontsize=8.5,
         alignment="left",
     )

@@ -86,15 +86,18 @@ class Cell:
     def _filled(self, mark: str, given: Mapping[str, Any]) -> float:
         if mark == "<label>":
             return LABELS[self.noise_multiplier]
-        if mark == "<selection label>":
-            return SELECTION_LABELS[self.noise_multiplier]
+        if mark == "<label, a fit per class>":
+            return per_class_noise(LABELS[self.noise_multiplier])
+        if mark == "<selection label, a fit per class>":
+            return per_class_noise(SELECTION_LABELS[self.noise_multiplier])
         # Rounded, so that a digit at the end of a computed number does not make another run; epsilon is rounded down.
         if mark == "<exact>":
             return math.floor(1e4 * exact_epsilon(self.dataset, self.noise_multiplier)) / 1e4
         if mark == "<equal base>":
             return float(f"{equal_contraction(self.dataset, self.noise_multiplier) / given['learning_rate']:.5g}")
         raise ValueError(
-            f"mark must be <label>, <selection label>, <exact> or <equal base>; got {mark}. Correct the TOML file."
+            "mark must be <label>, <label, a fit per class>, <selection label, a fit per class>, <exact> or "
+            f"<equal base>; got {mark}. Correct the TOML file."
         )
 
     def search(self, store: Store) -> tuple[Run | None, float | None]:
@@ -126,6 +129,16 @@ def climb(size: int, start: int, scores: Mapping[int, float]) -> int | None:
         return start
     top = best_of(scores)
     return next((i for i in (top + 1, top - 1) if 0 <= i < size and i not in scores), None)
+
+
+def per_class_noise(epsilon: float, delta: float = DELTA, classes: int = 10) -> float:
+    """Noise multiplier of a release with the noise of one of several AdaSSP fits that share the budget by sums.
+
+    Each fit makes three releases and has a third of its epsilon and delta for each, with the classical Gaussian noise
+    sqrt(2 log(2 / delta)) / epsilon as AdaSSP rounds it, sqrt(log(6 / delta)) / (epsilon / 3) of a sensitivity (Wang
+    2018). A release's noise is half the multiplier times its sensitivity.
+    """
+    return float(f"{2 * 3 * math.sqrt(math.log(6 * classes / delta)) * classes / epsilon:.6g}")
 
 
 @functools.cache

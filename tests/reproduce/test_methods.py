@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from noisycgd.accounting import GaussianProfile
 from reproduce import methods as module
 from reproduce.methods import Cell, Method, best_of, climb, equal_contraction, exact_epsilon, methods
 from reproduce.training import n_records
@@ -77,8 +78,16 @@ def test_a_method_may_bring_its_own_noise_multiplier():
     assert make_cell(noise_multiplier=0.001).run(0).parameters["noise_multiplier"] == 0.001
 
 
-def test_a_release_beside_a_selection_has_the_selections_epsilon():
-    assert make_cell(epsilon="<selection label>").run(0).parameters["epsilon"] == 2.88
+@pytest.mark.parametrize(
+    ("mark", "epsilon"), [("<label, a fit per class>", 1.33), ("<selection label, a fit per class>", 2.88)]
+)
+def test_noise_of_ten_fits_that_share_a_budget(mark, epsilon):
+    noise = make_cell(noise_multiplier=mark).run(0).parameters["noise_multiplier"]
+    # AdaSSP: noise over sensitivity is sqrt(log(6 / delta)) over a third of epsilon, of a tenth of the budget each.
+    assert noise / 2 == pytest.approx(math.sqrt(math.log(6e6)) * 30 / epsilon, rel=1e-5)
+    # The classical calibration is far from tight: all thirty releases together have less than half of the epsilon.
+    together = GaussianProfile(2 * math.sqrt(30) / noise).epsilon(1e-5)
+    assert together < epsilon / 2
 
 
 def test_exact_epsilon_is_the_papers_run_rounded_down():
@@ -95,7 +104,7 @@ def test_equal_base_divides_by_the_learning_rate():
 
 
 def test_an_unknown_mark_is_refused():
-    expected = r"mark must be <label>, <selection label>, <exact> or <equal base>; got <exakt>\."
+    expected = r"mark must be <label>, <label, a fit per class>, .*, <exact> or <equal base>; got <exakt>\."
     with pytest.raises(ValueError, match=expected):
         make_cell(epsilon="<exakt>").run(0)
 
