@@ -149,8 +149,8 @@ def selection_tables(experiment: Experiment, found: Sequence[Summary]) -> str:
         "Accuracy: mean ± standard deviation, in per cent, of the best of a Poisson number of trials of mean "
         f"{MEAN_TRIALS:g}, over the draw of the trials from the bank. Resampled: no selection was run. Trials score "
         "by the accuracy that is shown, on test records, which makes it optimistic. A bank that is not complete shows "
-        "nothing, since the best of a part would be biased. SSP selects nothing: its noise is that of the printed epsilon, "
-        f"± over its seeds. Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point.",
+        "nothing, since the best of a part would be biased. SSP selects nothing: it has the noise of the printed "
+        f"epsilon, ± over its seeds. Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point.",
         f"epsilon of the whole selection is under replace-one adjacency, delta = {in_print(DELTA)}, rounded up. Paper: "
         f"as printed ({labels}); of the label: from a Gaussian trial with it; of the run: from the exact profile of a "
         f"trial as it was made; of {EPOCHS} epochs: the same if trials had as many as the paper's. DP-SGD has the "

@@ -134,13 +134,14 @@ class Store:
 
     def _keep(self, line: bytes, where: str) -> None:
         try:
-            record = json.loads(line)
+            record = json.loads(line.decode())
             run = Run(**record["run"])
             dict(record["result"])
             if record["key"] != run.key:
                 raise ValueError(f"its run has the key {run.key}, not {record['key']}")
         except (ValueError, TypeError, LookupError, AttributeError) as error:
-            raise ValueError(f"{where} must be as `run` wrote it; got {error!r}. Restore or remove it.") from None
+            found = f"{type(error).__name__}, {error}"[:120]
+            raise ValueError(f"{where} must be as `run` wrote it; got {found}. Restore or remove it.") from None
         self._records.setdefault(run.key, record)
         self.n_seeds = max(self.n_seeds, run.seed + 1)
 
