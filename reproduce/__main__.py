@@ -222,7 +222,8 @@ def main() -> None:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:
         code = _fail(error.format_message() if hasattr(error, "format_message") else str(error))
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
+        # RuntimeError is what JAX raises, out of memory for one; the exit code 1 means something else.
         code = _fail(str(error))
     except typer.Abort:
         code = 130

@@ -166,6 +166,10 @@ def load_experiment(name: str, folder: Path = CONFIGS) -> Experiment:
         raise ValueError(f"{path.name} must hold known fields only; {error}. Correct it.") from None
     if experiment.kind not in KINDS:
         raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {experiment.kind}. Correct {path.name}.")
+    if experiment.kind == "ablation" and experiment.against not in ("epochs", *experiment.vary.get("all", {})):
+        raise ValueError(
+            f"against must be epochs, or what varies in all methods; got {experiment.against}. Correct {path.name}."
+        )
     if unknown := set(experiment.methods) - methods().keys():
         raise ValueError(f"methods must stand in methods.toml; got {', '.join(sorted(unknown))}. Correct {path.name}.")
     return experiment

@@ -134,9 +134,8 @@ def climb(size: int, start: int, scores: Mapping[int, float]) -> int | None:
 def per_class_noise(epsilon: float, delta: float = DELTA, classes: int = 10) -> float:
     """Noise multiplier of a release with the noise of one of several AdaSSP fits that share the budget by sums.
 
-    Each fit makes three releases and has a third of its epsilon and delta for each, with the classical Gaussian noise
-    sqrt(2 log(2 / delta)) / epsilon as AdaSSP rounds it, sqrt(log(6 / delta)) / (epsilon / 3) of a sensitivity (Wang
-    2018). A release's noise is half the multiplier times its sensitivity.
+    Each fit makes three releases, with noise of sqrt(log(6 / delta)) / (epsilon / 3) times a sensitivity (Wang 2018). A
+    release's noise is half the multiplier times its sensitivity, which is for replacing a record here.
     """
     return float(f"{2 * 3 * math.sqrt(math.log(6 * classes / delta)) * classes / epsilon:.6g}")
 
@@ -176,5 +175,7 @@ def methods(path: Path = METHODS_FILE) -> dict[str, Method]:
             parameters = {**model["parameters"], **entry.get("parameters", {})}
             found[name] = Method(**{**model, **entry, "parameters": parameters, "name": name})
         except (KeyError, TypeError) as error:
-            raise ValueError(f"{name} must hold known fields only; got {error}. Correct {path.name}.") from None
+            raise ValueError(
+                f"{name} must hold known fields, and be like an entry above it; got {error}. Correct {path.name}."
+            ) from None
     return found

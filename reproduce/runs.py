@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -87,6 +87,14 @@ def _whole(rest: bytes) -> bool:
         return False
 
 
+def _is_at(file: IO[Any], path: Path) -> bool:
+    """Whether an open file still has that name."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
+
+
 def _mend(file: IO[bytes]) -> None:
     """End the last line, or drop it if a process died while it wrote."""
     file.seek(0)
@@ -98,14 +106,29 @@ def _mend(file: IO[bytes]) -> None:
         file.truncate(len(content) - len(rest))
 
 
+class _File(NamedTuple):
+    """A file as it was read."""
+
+    facts: tuple[int, ...]  # inode, size and time of its last change
+    records: list[tuple[str, dict[str, Any]]]
+
+
+def _parsed(line: bytes, where: str) -> tuple[str, dict[str, Any]]:
+    """Key and record of a line."""
+    try:
+        record: dict[str, Any] = json.loads(line.decode())
+        run = Run(**record["run"])
+        dict(record["result"])
+        if record["key"] != run.key:
+            raise ValueError(f"its run has the key {run.key}, not {record['key']}")
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
+        found = f"{type(error).__name__}, {error}"[:120]
+        raise ValueError(f"{where} must be as `run` wrote it; got {found}. Restore or remove it.") from None
+    return run.key, record
+
+
 class Store:
     """Finished runs in JSON lines, one file per data set; several processes may add to it at once.
-
-    Attributes
-    ----------
-    folder : Path
-    n_seeds : int
-        One more than the largest seed of any run.
 
     Raises
     ------
@@ -115,35 +138,37 @@ class Store:
 
     def __init__(self, folder: Path = RESULTS) -> None:
         self.folder = folder
-        self.n_seeds = 0
+        self._files: dict[Path, _File] = {}
         self._records: dict[str, dict[str, Any]] = {}
-        self._read: dict[Path, tuple[int, ...]] = {}
         self.refresh()
+
+    @property
+    def n_seeds(self) -> int:
+        """One more than the largest seed of any run."""
+        return max((int(record["run"]["seed"]) for record in self), default=-1) + 1
 
     def refresh(self) -> None:
         """Read the files that changed; a line that is still being written waits for the next time."""
-        for path in sorted(self.folder.glob("*.jsonl")):
-            # The whole file, since others than a `Store` may have changed it: a checkout, an editor.
-            facts = path.stat()
-            found = facts.st_ino, facts.st_size, facts.st_mtime_ns
-            if self._read.get(path) != found:
-                lines, rest = _lines(path.read_bytes())
-                for place, line in enumerate([*lines, rest] if _whole(rest) else lines, start=1):
-                    self._keep(line, f"{path}, line {place},")
-                self._read[path] = found
+        files = dict(filter(None, map(self._read, sorted(self.folder.glob("*.jsonl")))))
+        if files != self._files:
+            self._files, self._records = files, {}
+            for file in files.values():
+                for key, record in file.records:
+                    self._records.setdefault(key, record)
 
-    def _keep(self, line: bytes, where: str) -> None:
+    def _read(self, path: Path) -> tuple[Path, _File] | None:
+        """The whole file, since others than a `Store` may have changed it: a checkout, an editor."""
         try:
-            record = json.loads(line.decode())
-            run = Run(**record["run"])
-            dict(record["result"])
-            if record["key"] != run.key:
-                raise ValueError(f"its run has the key {run.key}, not {record['key']}")
-        except (ValueError, TypeError, LookupError, AttributeError) as error:
-            found = f"{type(error).__name__}, {error}"[:120]
-            raise ValueError(f"{where} must be as `run` wrote it; got {found}. Restore or remove it.") from None
-        self._records.setdefault(run.key, record)
-        self.n_seeds = max(self.n_seeds, run.seed + 1)
+            facts = path.stat()
+            found, known = (facts.st_ino, facts.st_size, facts.st_mtime_ns), self._files.get(path)
+            if known is not None and known.facts == found:
+                return path, known
+            lines, rest = _lines(path.read_bytes())
+        except FileNotFoundError:
+            # It is being replaced.
+            return None
+        whole = [*lines, rest] if _whole(rest) else lines
+        return path, _File(found, [_parsed(line, f"{path}, line {i},") for i, line in enumerate(whole, start=1)])
 
     def result(self, run: Run) -> dict[str, Any] | None:
         """What a finished run found, None if it is not done."""
@@ -159,10 +184,14 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         line = json.dumps(record).encode() + b"\n"
         path = self.folder / f"{run.dataset}.jsonl"
-        with path.open("a+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            _mend(file)
-            file.write(line)
+        written = False
+        while not written:
+            with path.open("a+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                # A checkout may have replaced the file since it was opened.
+                if written := _is_at(file, path):
+                    _mend(file)
+                    file.write(line)
         self.refresh()
 
     @contextlib.contextmanager
@@ -178,8 +207,8 @@ class Store:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 # A claim that ended since this one opened the file took its name away: a third may have a new one.
-                same = os.path.samestat(os.fstat(file.fileno()), path.stat())
-            except (BlockingIOError, FileNotFoundError):
+                same = _is_at(file, path)
+            except BlockingIOError:
                 same = False
             if not same:
                 yield False

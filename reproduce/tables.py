@@ -93,7 +93,7 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
     """One table per data set and noise level, with the paper's numbers."""
     compared = any(summary.printed for summary in found)
     parts = [
-        "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation, which says little of two seeds."
+        "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation (of two seeds it says little)."
         + " The paper does not say what its ± is." * compared
         + f" Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point." * compared,
         epsilons_explained(found),

@@ -121,6 +121,7 @@ def test_noise_is_fresh_secret_and_void_under_a_seed():
         ({"n_components": 15}, r"^n_components must be even"),
         ({"n_components": 10_000}, r"^n_features must be an integer at least 1 and at most 8192"),
         ({"gates": "linear"}, r"^gates must be one of"),
+        ({"gates": "linear", "features": "identity"}, r"^gates must be one of"),
         ({"bandwidth": "wide"}, r"^bandwidth must be one of 'auto'"),
         ({"bandwidth": 0}, r"^bandwidth must be"),
         ({"epsilon": 0}, r"^epsilon must be"),

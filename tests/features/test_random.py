@@ -271,7 +271,7 @@ def test_damaged_states_are_refused(tensors, values, words):
             5,
             {},
             ParameterError,
-            "even for antithetic pairs; got 5. Use an even number, or independent hyperplanes",
+            "even for antithetic pairs; got 5. Use an even number, or iid hyperplanes",
         ),
         ("relu", 4, {"bandwidth": 1.0}, ParameterError, "bandwidth must be None for kind='relu'; got 1.0"),
         ("fourier", 4, {"bandwidth": 0.0}, ParameterError, "bandwidth must be a number at least"),

@@ -35,6 +35,7 @@ def test_a_config_is_read(config):
     ("text", "message"),
     [
         (HEAD + "colour = 1\n", r"mine\.toml must hold known fields only; .*colour.*Correct it"),
+        (HEAD.replace("table", "ablation") + 'against = "width"\n', r"against must be epochs, or what varies"),
         ('title = "T"\nkind = "table"\n', r"mine\.toml must hold known fields only; .*source"),
         (HEAD.replace("table", "tabel"), r"kind must be one of table, .*; got tabel\. Correct mine\.toml"),
         (HEAD + 'methods = ["sums", "magic"]\n', r"methods must stand in methods\.toml; got magic\."),
@@ -153,6 +154,13 @@ def test_results_wait_for_the_search(experiment, store, result):
     run = sampled.search(store)[0]
     store.add(run, result(run, 0.5))
     assert experiment.results(sampled, store) == []
+
+
+def test_results_of_any_seed_count(experiment, store, result):
+    cell = list(experiment.cells())[1]
+    for seed in (0, 150):
+        store.add(cell.run(seed), result(cell.run(seed), 0.9 + seed / 1e4))
+    assert [r["accuracy"] for r in experiment.results(cell, store)] == [0.9, 0.915]
 
 
 def test_a_data_set_without_a_number_of_seeds_has_one(experiment):

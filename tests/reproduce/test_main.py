@@ -129,7 +129,7 @@ def test_time_is_estimated_from_runs_alike(experiment, store, result):
     # 120 s for three epochs of the same method: a run of six takes 4 min.
     longer = replace(run, parameters={**run.parameters, "epochs": 6})
     assert module._left([longer], store) == "1 runs known to be left, about 4 min for one process"
-    # Of another size nothing is known but the guess: 6 / 400 of five minutes.
+    # Of another size nothing is known but the guess: five minutes for 400 epochs.
     larger = replace(longer, parameters={**longer.parameters, "n_hyperplanes": 64, "epochs": 400})
     assert "about 5 min" in module._left([larger], store)
 
@@ -147,6 +147,10 @@ def test_check_tells_whether_a_cell_comes_again(command, made, result, monkeypat
     monkeypatch.setattr("reproduce.training.make", lambda run, verbose=False: result(run, 0.7))
     code, out, _ = command("check", "tiny", *cell)
     assert (code, "0.7000 is OUTSIDE" in out) == (1, True)
+    # A crash is no verdict.
+    monkeypatch.setattr("reproduce.training.make", Mock(side_effect=RuntimeError("out of memory")))
+    assert command("check", "tiny", *cell)[::2] == (2, "error: out of memory\n")
+    assert command("check", "tiny", *cell, "--device", "abacus")[0] == 2
 
 
 @pytest.mark.parametrize(

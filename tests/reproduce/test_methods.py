@@ -151,7 +151,7 @@ def test_an_entry_like_another_differs_in_what_it_says(tmp_path):
 def test_a_file_of_methods_that_cannot_be_meant(text, tmp_path):
     path = tmp_path / "methods.toml"
     path.write_text(text)
-    with pytest.raises(ValueError, match=r"a must hold known fields only; got .* Correct methods\.toml\."):
+    with pytest.raises(ValueError, match=r"a must hold known fields, .*; got .* Correct methods\.toml\."):
         methods(path)
 
 

@@ -11,7 +11,7 @@ from reproduce.accounts import COMPARISONS
 def shown(experiment, monkeypatch):
     """A page of two experiments, one with runs and one without."""
     comparison = Comparison("title", "x", "y", (Curve("one", (1.0, 2.0), (0.5, 0.25), "final-model"),))
-    monkeypatch.setitem(COMPARISONS, "figure-shuffling", lambda: comparison)
+    monkeypatch.setitem(COMPARISONS, "shuffling", lambda **settings: comparison)
     load = module.load_experiment
     monkeypatch.setattr(module, "names", lambda: ["figure-shuffling", "tiny"])
     monkeypatch.setattr(module, "ORDER", ("tiny", "figure-shuffling"))

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from reproduce.privacy import epsilon_at
-from reproduce.resampling import banks, best_of_poisson, selection_rows, selection_tables
+from reproduce.resampling import Bank, banks, best_of_poisson, selection_rows, selection_tables
 from reproduce.runs import Store
 from reproduce.summary import summaries
 
@@ -76,12 +76,28 @@ def test_a_full_bank(bank):
 
 def test_epsilon_of_the_selection_is_above_that_of_a_trial(bank):
     experiment, found = bank
-    for bank, row in zip(banks(experiment, found), selection_rows(experiment, found), strict=True):
-        trial = epsilon_at(bank.first.run, bank.first.noise_multiplier, 3)
+    for one, row in zip(banks(experiment, found), selection_rows(experiment, found), strict=True):
+        trial = epsilon_at(one.first.run, one.first.noise_multiplier, 3)
         assert row["selection_epsilon_400_epochs"] > row["selection_epsilon"] > trial
         assert row["epochs"] == 3
         assert (row["mean_trials"], row["delta"]) == (20.0, 1e-5)
         assert math.isfinite(row["accuracy_sd"])
+
+
+def test_the_worst_candidate_speaks_for_all(bank):
+    experiment, found = bank
+    cyclic = [one for one in found if one.cell.method.name == "cyclic"][:3]
+
+    def with_l2(one, factor, epsilon):
+        parameters = {**one.run.parameters, "l2": factor * 1e-3 / one.run.parameters["learning_rate"]}
+        results = [r | {"epsilon": epsilon} for r in one.results]
+        return replace(one, run=replace(one.run, parameters=parameters), results=results)
+
+    same = Bank(experiment, [with_l2(one, 1.0, 1.3) for one in cyclic])
+    # Less l2 costs more, wherever that candidate stands.
+    for place in range(3):
+        worse = [with_l2(one, 0.5 if i == place else 1.0, 1.4 if i == place else 1.3) for i, one in enumerate(cyclic)]
+        assert Bank(experiment, worse).epsilon_in_full > same.epsilon_in_full + 1e-3
 
 
 def test_candidates_weigh_alike_whatever_their_numbers_of_runs(bank):

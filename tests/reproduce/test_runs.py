@@ -125,7 +125,35 @@ def test_a_file_that_others_changed_is_read_again(store, kept):
     store.add(replace(RUN, seed=9), {"accuracy": 0.9})
     assert path.read_text().startswith("".join(before))
     assert len(lines(store)) == len(before) + 1
-    assert len(list(Store(store.folder))) == len(before) + 1
+    # What is gone is forgotten.
+    assert sorted(r["key"] for r in store) == sorted(r["key"] for r in Store(store.folder))
+    assert len(list(store)) == len(before) + 1
+
+
+def test_a_result_that_was_corrected_is_read_again(store):
+    store.add(RUN, {"accuracy": 0.5})
+    path = store.folder / "digits.jsonl"
+    path.write_text(path.read_text().replace("0.5", "0.75"))
+    store.refresh()
+    assert store.result(RUN) == {"accuracy": 0.75}
+    path.unlink()
+    store.refresh()
+    assert (store.result(RUN), store.n_seeds) == (None, 0)
+
+
+def test_a_file_that_is_replaced_at_the_last_moment_gets_the_line_all_the_same(store, monkeypatch):
+    store.add(RUN, {"accuracy": 0.5})
+    path, lock = store.folder / "digits.jsonl", fcntl.flock
+
+    def late(file, operation):
+        monkeypatch.undo()
+        path.with_suffix(".new").write_text(path.read_text())
+        path.with_suffix(".new").replace(path)
+        lock(file, operation)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    store.add(replace(RUN, seed=1), {"accuracy": 0.6})
+    assert [line["run"]["seed"] for line in lines(store)] == [0, 1]
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def test_written_files_take_the_place_of_older_ones(experiment, store, fill, tmp
 
 def test_accounting_needs_no_runs(store, tmp_path, monkeypatch):
     comparison = Comparison("title", "x", "y", (Curve("one", (1.0, 2.0), (0.5, 0.25), "final-model"),))
-    monkeypatch.setitem(COMPARISONS, "figure-shuffling", lambda: comparison)
+    monkeypatch.setitem(COMPARISONS, "shuffling", lambda **settings: comparison)
     shown(load_experiment("figure-shuffling"), store, tmp_path)
     assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
         f"figure-shuffling.{suffix}" for suffix in ("md", "csv", "png", "svg")

@@ -56,12 +56,14 @@ class ModelOptions:
     method: Annotated[str | None, typer.Option(help=" | ".join(METHODS) + "; default: the model's first.")] = None
     epochs: Annotated[int | None, typer.Option(help="Passes over the data.")] = None
     batch_size: Annotated[str | None, typer.Option(help="Records per batch, or auto.")] = None
-    hyperplanes: Annotated[int | None, typer.Option(help="Number of hyperplanes, even.")] = None
+    hyperplanes: Annotated[int | None, typer.Option(help="Number of hyperplanes; even if antithetic.")] = None
     width: Annotated[int | None, typer.Option(help="Hidden units of a ReLU network.")] = None
     features: Annotated[str | None, typer.Option(help="Random features of a linear model; see its class.")] = None
     components: Annotated[int | None, typer.Option(help="Number of random features.")] = None
     bandwidth: Annotated[str | None, typer.Option(help="Bandwidth of Fourier features, or auto.")] = None
-    gates: Annotated[str | None, typer.Option(help="antithetic or iid hyperplanes.")] = None
+    gates: Annotated[
+        str | None, typer.Option(help="antithetic or iid hyperplanes; linear for a regressor without any.")
+    ] = None
     learning_rate: Annotated[str | None, typer.Option(help="Peak learning rate, or auto.")] = None
     schedule: Annotated[str | None, typer.Option(help="linear, constant, cosine or warmup-stable-decay.")] = None
     loss: Annotated[str | None, typer.Option(help="Loss; see noisycgd.losses.")] = None

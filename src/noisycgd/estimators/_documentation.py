@@ -64,7 +64,7 @@ PARAMETERS = {
     "ssp": """    features : {"fourier", "identity", "relu-patterns", "relu", "convex-relu"}, default "fourier"
         Public random features of a bounded row; see `noisycgd.features.random`. `identity` takes the row itself.
     n_components : int, default 1024
-        Number of Fourier features, or of hyperplanes; even. At most 8192 columns may result.
+        Number of Fourier features, or of hyperplanes; even but for `iid` ones. At most 8192 columns may result.
     bandwidth : float or "auto", default "auto"
         Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
     gates : {"antithetic", "iid"}, default "antithetic"

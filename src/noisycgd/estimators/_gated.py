@@ -18,7 +18,6 @@ from noisycgd.data.batches import FixedBatches
 from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
 from noisycgd.features.random import (
-    HYPERPLANE_DRAWS,
     MappedRows,
     RowFeatures,
     make_row_features,
@@ -289,5 +288,4 @@ def draw_row_features(
         scale = bandwidth
     else:
         check_choice("bandwidth", bandwidth, ["auto"], "A number above 0 is accepted as well.")
-    check_choice("gates", gates, HYPERPLANE_DRAWS)
     return make_row_features(kind, width, n_components, seed, row_norm=row_norm, bandwidth=scale, hyperplanes=gates)

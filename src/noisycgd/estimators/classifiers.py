@@ -10,7 +10,7 @@ from noisycgd.estimators._base import Seed
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._gated import GatedLinearEstimator, draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier
-from noisycgd.features.random import RowFeatures
+from noisycgd.features.random import HYPERPLANE_DRAWS, RowFeatures
 from noisycgd.losses import EnvelopeSoftmax, Logistic, Loss, MarginSoftmax, NormClippedSoftmax
 
 CLASSIFICATION_LOSSES = ("margin_softmax", "envelope_softmax", "norm_clipped_softmax", "logistic")
@@ -105,7 +105,7 @@ class LinearClassifier(GatedLinearClassifier):
     features : {"identity", "fourier", "relu-patterns", "relu"}, default "identity"
         The bounded rows themselves, or a random map of them that no record shapes; see `noisycgd.features.random`.
     n_components : int, default 1024
-        Number of Fourier features, or of hyperplanes; even. `identity` has none.
+        Number of Fourier features, or of hyperplanes; even but for `iid` ones. `identity` has none.
     bandwidth : float or "auto", default "auto"
         Scale of Fourier features in units of a row; "auto" is row_norm / sqrt(2).
     gates : {"antithetic", "iid"}, default "antithetic"
@@ -134,6 +134,7 @@ class LinearClassifier(GatedLinearClassifier):
 
     def _row_features(self, width: int, row_norm: float, seed: Seed) -> RowFeatures | None:
         kind = check_choice("features", self.features, ("identity", "fourier", "relu-patterns", "relu"))
+        check_choice("gates", self.gates, HYPERPLANE_DRAWS)
         if kind == "identity":
             return None
         return draw_row_features(kind, width, self.n_components, self.bandwidth, self.gates, row_norm, seed)

@@ -16,7 +16,7 @@ from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._gated import draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier, PrivateRegressor
 from noisycgd.features.gates import FLOAT32_SLACK
-from noisycgd.features.random import MappedRows, RowFeatures, read_row_features, seen_rows
+from noisycgd.features.random import HYPERPLANE_DRAWS, MappedRows, RowFeatures, read_row_features, seen_rows
 from noisycgd.guarantee import SSP
 from noisycgd.ssp import SSPPlan, Statistics, plan_ssp, solve_ssp
 from noisycgd.statements import state_ssp
@@ -51,6 +51,7 @@ class SSPEstimator(PrivateEstimator):
     def _features(self, shape: Shape) -> tuple[RowFeatures | None, RowBounds | MappedRows]:
         bounds, mapped = shape.bounds, None
         kind = check_choice("features", self.features, FEATURES)
+        check_choice("gates", self.gates, HYPERPLANE_DRAWS)
         if kind != "identity":
             width, R = bounds.width(shape.n_columns), bounds.row_norm
             mapped = draw_row_features(kind, width, self.n_components, self.bandwidth, self.gates, R, shape.seed)

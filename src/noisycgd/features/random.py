@@ -323,7 +323,7 @@ def make_row_features(
             "n_components",
             "even for antithetic pairs",
             components,
-            "Use an even number, or independent hyperplanes.",
+            "Use an even number, or iid hyperplanes.",
         )
     planes = make_gates(hyperplanes, d, components, rng)
     if kind == "relu":
