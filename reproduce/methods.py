@@ -93,11 +93,14 @@ class Cell:
         # Rounded, so that a digit at the end of a computed number does not make another run; epsilon is rounded down.
         if mark == "<exact>":
             return math.floor(1e4 * exact_epsilon(self.dataset, self.noise_multiplier)) / 1e4
+        b = given.get("batch_size", BATCH_SIZE)
+        if mark == "<equal noise>":
+            return equal_noise(self.dataset, self.noise_multiplier, b)
         if mark == "<equal base>":
-            return float(f"{equal_contraction(self.dataset, self.noise_multiplier) / given['learning_rate']:.5g}")
+            return float(f"{equal_contraction(self.dataset, self.noise_multiplier, b) / given['learning_rate']:.5g}")
         raise ValueError(
-            "mark must be <label>, <label, a fit per class>, <selection label, a fit per class>, <exact> or "
-            f"<equal base>; got {mark}. Correct the TOML file."
+            "mark must be <label>, <label, a fit per class>, <selection label, a fit per class>, <exact>, "
+            f"<equal noise> or <equal base>; got {mark}. Correct the TOML file."
         )
 
     def search(self, store: Store) -> tuple[Run | None, float | None]:
@@ -150,11 +153,24 @@ def exact_epsilon(dataset: str, noise_multiplier: float) -> float:
 
 
 @functools.cache
-def equal_contraction(dataset: str, noise_multiplier: float) -> float:
+def equal_noise(dataset: str, noise_multiplier: float, batch_size: int) -> float:
+    """Noise multiplier with which DP-SGD has the same epsilon at another batch size, rounded up."""
+    from noisycgd.accounting import calibrate_poisson
+    from noisycgd.types import EpsilonDelta
+
+    if batch_size == BATCH_SIZE:
+        return noise_multiplier
+    target = EpsilonDelta(exact_epsilon(dataset, noise_multiplier), DELTA)
+    return math.ceil(1e4 * calibrate_poisson(n_records(dataset), batch_size, target, epochs=EPOCHS)) / 1e4
+
+
+@functools.cache
+def equal_contraction(dataset: str, noise_multiplier: float, batch_size: int = BATCH_SIZE) -> float:
     """The eta * l2 with which NoisyCGD's formula gives DP-SGD's epsilon: the paper's recipe for choosing l2."""
     from noisycgd.planning import equal_base_contraction
 
-    return equal_base_contraction(n_records(dataset), BATCH_SIZE, EPOCHS, noise_multiplier, DELTA).contraction
+    noise = equal_noise(dataset, noise_multiplier, batch_size)
+    return equal_base_contraction(n_records(dataset), batch_size, EPOCHS, noise, DELTA).contraction
 
 
 @functools.cache

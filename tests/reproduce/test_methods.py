@@ -3,9 +3,11 @@ from dataclasses import replace
 
 import pytest
 
-from noisycgd.accounting import GaussianProfile
+from noisycgd.accounting import GaussianProfile, poisson_profile
 from reproduce import methods as module
 from reproduce.methods import Cell, Method, best_of, climb, equal_contraction, exact_epsilon, methods
+from reproduce.privacy import epsilon_at
+from reproduce.runs import Run
 from reproduce.training import n_records
 
 
@@ -103,8 +105,22 @@ def test_equal_base_divides_by_the_learning_rate():
     assert make_cell(l2="<equal base>").run(0, rate=0.1).parameters["l2"] == pytest.approx(given["l2"] / 10, rel=1e-4)
 
 
+def test_equal_noise_gives_every_batch_size_the_same_epsilon():
+    assert make_cell(noise_multiplier="<equal noise>", batch_size=1000).run(0).parameters["noise_multiplier"] == 15.0
+    for b in (500, 2000):
+        noise = make_cell(noise_multiplier="<equal noise>", batch_size=b).run(0).parameters["noise_multiplier"]
+        epsilon = poisson_profile(60_000, b, noise, epochs=400, delta=1e-5).epsilon(1e-5)
+        assert exact_epsilon("mnist", 15.0) * (1 - 1e-4) < epsilon <= exact_epsilon("mnist", 15.0)
+        # With it, NoisyCGD's formula gives that epsilon too.
+        cell = make_cell(noise_multiplier="<equal noise>", l2="<equal base>", learning_rate=0.01, batch_size=b)
+        given = cell.run(0).parameters
+        cyclic = {**given, "schedule": "constant", "batch_order": "given"}
+        found = epsilon_at(Run("mnist", "LinearClassifier", cyclic, seed=0), given["noise_multiplier"], 400)
+        assert found == pytest.approx(epsilon, rel=1e-3) if given["l2"] else found <= epsilon
+
+
 def test_an_unknown_mark_is_refused():
-    expected = r"mark must be <label>, <label, a fit per class>, .*, <exact> or <equal base>; got <exakt>\."
+    expected = r"mark must be <label>, <label, a fit per class>, .* or <equal base>; got <exakt>\."
     with pytest.raises(ValueError, match=expected):
         make_cell(epsilon="<exakt>").run(0)
 
