@@ -150,7 +150,7 @@ def selection_tables(experiment: Experiment, found: Sequence[Summary]) -> str:
         f"{MEAN_TRIALS:g}, over the draw of the trials from the bank. Resampled: no selection was run. Trials score "
         "by the accuracy that is shown, on test records, which makes it optimistic. A bank that is not complete shows "
         "nothing, since the best of a part would be biased. SSP selects nothing: it has the noise of the printed "
-        f"epsilon, ± over its seeds. Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point.",
+        f"epsilon, ± over its seeds. Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:.1f}.",
         f"epsilon of the whole selection is under replace-one adjacency, delta = {in_print(DELTA)}, rounded up. Paper: "
         f"as printed ({labels}); of the label: from a Gaussian trial with it; of the run: from the exact profile of a "
         f"trial as it was made; of {EPOCHS} epochs: the same if trials had as many as the paper's. DP-SGD has the "

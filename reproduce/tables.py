@@ -95,7 +95,7 @@ def accuracy_tables(found: Sequence[Summary]) -> str:
     parts = [
         "Accuracy: mean test accuracy over seeds in per cent, ± one standard deviation (of two seeds it says little)."
         + " The paper does not say what its ± is." * compared
-        + f" Difference: ours minus the paper's, bold beyond {LARGE_DIFFERENCE:g} point." * compared,
+        + f" Difference: ours minus the paper's, bold if it exceeds {LARGE_DIFFERENCE:.1f} as printed." * compared,
         epsilons_explained(found),
     ]
     for heading, group in panels(found):
