@@ -158,15 +158,16 @@ class Store:
 
     def _read(self, path: Path) -> tuple[Path, _File] | None:
         """The whole file, since others than a `Store` may have changed it: a checkout, an editor."""
+        known = self._files.get(path)
         try:
             facts = path.stat()
-            found, known = (facts.st_ino, facts.st_size, facts.st_mtime_ns), self._files.get(path)
+            found = facts.st_ino, facts.st_size, facts.st_mtime_ns
             if known is not None and known.facts == found:
                 return path, known
             lines, rest = _lines(path.read_bytes())
         except FileNotFoundError:
-            # It is being replaced.
-            return None
+            # It is being replaced; the next time tells with what.
+            return None if known is None else (path, known)
         whole = [*lines, rest] if _whole(rest) else lines
         return path, _File(found, [_parsed(line, f"{path}, line {i},") for i, line in enumerate(whole, start=1)])
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -139,6 +140,19 @@ def test_a_result_that_was_corrected_is_read_again(store):
     path.unlink()
     store.refresh()
     assert (store.result(RUN), store.n_seeds) == (None, 0)
+
+
+def test_a_file_that_is_just_being_replaced_is_read_the_next_time(store, monkeypatch):
+    store.add(RUN, {"accuracy": 0.5})
+    other = Store(store.folder)
+    store.add(replace(RUN, seed=1), {"accuracy": 0.6})
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", Mock(side_effect=FileNotFoundError))
+        other.refresh()
+        assert [r["run"]["seed"] for r in other] == [0]
+        assert list(Store(store.folder)) == []
+    other.refresh()
+    assert [r["run"]["seed"] for r in other] == [0, 1]
 
 
 def test_a_file_that_is_replaced_at_the_last_moment_gets_the_line_all_the_same(store, monkeypatch):
