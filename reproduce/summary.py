@@ -85,7 +85,8 @@ class Summary:
     @property
     def peak_rate(self) -> float | None:
         """Largest learning rate of the runs' plans; None without runs, and of methods without steps."""
-        return self.results[0].get("peak_rate") if self.n else None
+        # The oldest lines do not have it.
+        return next((r["peak_rate"] for r in self.results if r.get("peak_rate") is not None), None)
 
     @property
     def learning_rate(self) -> float | str | None:
