@@ -48,12 +48,12 @@ class Experiment:
     changes : mapping
         Parameters that differ from `methods.toml` in the whole experiment, under "all", a method's name, or
         "METHOD on DATASET"; the last that has a parameter wins.
+    vary : mapping
+        The same with values that are tried one after another: an ablation, or a bank of candidates.
     against : str
         Of an ablation's picture: "epochs", or the parameter that varies.
     comparison : mapping
         What is accounted, and with which settings (`reproduce.accounts`); such an experiment needs no runs.
-    vary : mapping
-        The same with values that are tried one after another: an ablation, or a bank of candidates.
     rates : sequence of float
         A bank's learning rates; no search then.
     paper : mapping
@@ -74,9 +74,9 @@ class Experiment:
     seeds: Mapping[str, int] = field(default_factory=dict)
     epochs: int = EPOCHS
     changes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    vary: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     against: str = "epochs"
     comparison: Mapping[str, Any] = field(default_factory=dict)
-    vary: Mapping[str, Mapping[str, Sequence[Any]]] = field(default_factory=dict)
     rates: Sequence[float] = ()
     paper: Mapping[str, Mapping[str, Mapping[str, Any]]] = field(default_factory=dict)
     note: str = ""

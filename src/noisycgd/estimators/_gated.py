@@ -17,13 +17,7 @@ from noisycgd.data import RowBounds, make_batches
 from noisycgd.data.batches import FixedBatches
 from noisycgd.estimators._base import RESTORE, PrivateEstimator, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.features import GATE_KINDS, GatedFeatures, make_gates
-from noisycgd.features.random import (
-    MappedRows,
-    RowFeatures,
-    make_row_features,
-    read_row_features,
-    seen_rows,
-)
+from noisycgd.features.random import MappedRows, RowFeatures, make_row_features, read_row_features, seen_rows
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD
 from noisycgd.losses import Loss
 from noisycgd.planning import is_auto, plan_dp_sgd, plan_noisy_cgd, plan_noisy_gd

@@ -319,12 +319,7 @@ def make_row_features(
     if bandwidth is not None:
         refuse("bandwidth", f"None for kind={kind!r}", bandwidth, 'It belongs to kind="fourier".')
     if hyperplanes == "antithetic" and components % 2:
-        refuse(
-            "n_components",
-            "even for antithetic pairs",
-            components,
-            "Use an even number, or iid hyperplanes.",
-        )
+        refuse("n_components", "even for antithetic pairs", components, "Use an even number, or iid hyperplanes.")
     planes = make_gates(hyperplanes, d, components, rng)
     if kind == "relu":
         # A chance length would only make some features louder than others.
