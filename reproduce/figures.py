@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -21,26 +22,39 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Curves from the fifth on; in the figures of accuracy these are the package's own rows.
-_OURS = "#1a5fb4"
-_STYLES: tuple[dict[str, Any], ...] = (
+_BLUE = "#1a5fb4"
+_OURS: tuple[dict[str, Any], ...] = (
+    {"linestyle": "-", "marker": "v", "color": _BLUE, "markerfacecolor": "white"},
+    {"linestyle": "--", "marker": "P", "color": _BLUE},
+    {"linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "X", "color": _BLUE, "markerfacecolor": "white"},
+)
+_OTHERS: tuple[dict[str, Any], ...] = (
     {"linestyle": "-", "marker": "o", "color": "0.0"},
     {"linestyle": "--", "marker": "s", "color": "0.0", "markerfacecolor": "white"},
     {"linestyle": "-.", "marker": "^", "color": "0.35"},
     {"linestyle": ":", "marker": "D", "color": "0.35", "markerfacecolor": "white"},
-    {"linestyle": "-", "marker": "v", "color": _OURS, "markerfacecolor": "white"},
-    {"linestyle": "--", "marker": "P", "color": _OURS},
-    {"linestyle": (0, (5, 1, 1, 1, 1, 1)), "marker": "X", "color": _OURS, "markerfacecolor": "white"},
     {"linestyle": (0, (8, 3)), "marker": "*", "color": "0.4"},
+    {"linestyle": (0, (1, 1, 5, 1)), "marker": "<", "color": "0.5", "markerfacecolor": "white"},
 )
 _BARS = f"Bars: {BAR:g} standard errors; a single seed has none."
 _MARKS = 8
 """Markers and error bars on a curve, about."""
 
 
-def line_style(i: int) -> dict[str, Any]:
-    """Of the i-th curve; after eight they repeat."""
-    return {"markersize": 5.5, "linewidth": 1.4, **_STYLES[i % len(_STYLES)]}
+def line_styles(found: Sequence[Summary], by_method: bool = False) -> dict[str, dict[str, Any]]:
+    """Title of each curve -> its style, from the package's own or from the others' in turn."""
+    unused = {True: itertools.cycle(_OURS), False: itertools.cycle(_OTHERS)}
+    styles: dict[str, dict[str, Any]] = {}
+    for one in found:
+        title = title_of(one, by_method)
+        if title not in styles:
+            styles[title] = {"markersize": 5.5, "linewidth": 1.4, **next(unused[one.cell.method.ours])}
+    return styles
+
+
+def title_of(one: Summary, by_method: bool) -> str:
+    """What a cell's curve is called: a method's cells may be curves of their own, or points of one."""
+    return one.cell.method.title if by_method else one.title
 
 
 @contextlib.contextmanager
@@ -114,7 +128,7 @@ def labelled(groups: Groups, by_method: bool = False) -> dict[str, str]:
     for _, group in groups:
         for one in group:
             if one.n:
-                cells.setdefault(one.cell.method.title if by_method else one.title, []).append(one)
+                cells.setdefault(title_of(one, by_method), []).append(one)
     labels = {}
     for title, ones in cells.items():
         seeds = " and ".join(dict.fromkeys(one.seeds for one in ones))
@@ -129,14 +143,14 @@ def curves_figure(found: Sequence[Summary], note: str = "", against: str = "epsi
     groups = grouped(found)
     if not groups:
         return None
-    labels = labelled(groups)
+    labels, styles = labelled(groups), line_styles(found)
     with plain():
         figure, drawn = axes_of(groups)
         for axes, (_, group) in zip(drawn, groups, strict=True):
             curves = [curve(one) for one in group]
             for i, (one, points) in enumerate(zip(group, curves, strict=True)):
                 if points:
-                    _draw_curve(axes, points, against, (i, len(group)), labels[one.title])
+                    _draw_curve(axes, points, against, (i, len(group)), label=labels[one.title], **styles[one.title])
             axes.set_xlabel("epsilon (nats, replace-one)" if against == "epsilon" else "epochs", fontsize=9)
             axes.set_xlim(left=0)
             _focus(axes, curves)
@@ -147,14 +161,14 @@ def curves_figure(found: Sequence[Summary], note: str = "", against: str = "epsi
     return figure
 
 
-def _draw_curve(axes: Axes, points: Sequence[Point], against: str, place: tuple[int, int], label: str) -> None:
+def _draw_curve(axes: Axes, points: Sequence[Point], against: str, place: tuple[int, int], **style: Any) -> None:
     x = [point.epsilon if against == "epsilon" else point.epoch for point in points]
     every = max(1, len(points) // _MARKS)
     # Each curve has its markers elsewhere, so that they do not hide one another.
     marked = ((len(points) - 1 - place[0] * every // place[1]) % every, every)
     axes.errorbar(
-        x, [p.accuracy for p in points], yerr=[p.bar for p in points], label=label, errorevery=marked, markevery=marked,
-        capsize=2.5, elinewidth=1.1, **line_style(place[0]),
+        x, [p.accuracy for p in points], yerr=[p.bar for p in points], errorevery=marked, markevery=marked,
+        capsize=2.5, elinewidth=1.1, **style,
     )  # fmt: skip
 
 
@@ -173,17 +187,17 @@ def parameter_figure(found: Sequence[Summary], name: str, note: str = "") -> Fig
     groups = grouped(found)
     if not groups:
         return None
-    labels = labelled(groups, by_method=True)
+    labels, styles = labelled(groups, by_method=True), line_styles(found, by_method=True)
     with plain():
         figure, drawn = axes_of(groups)
         for axes, (_, group) in zip(drawn, groups, strict=True):
-            for i, (title, label) in enumerate(labels.items()):
-                ones = [one for one in group if one.cell.method.title == title and one.n]
+            for title, label in labels.items():
+                ones = [one for one in group if title_of(one, by_method=True) == title and one.n]
                 if ones:
                     axes.errorbar(
                         [one.cell.changes[name] for one in ones], [one.mean for one in ones],
                         yerr=[BAR * standard_error(one.values()) for one in ones], label=label, capsize=2.5,
-                        elinewidth=1.1, **line_style(i),
+                        elinewidth=1.1, **styles[title],
                     )  # fmt: skip
             values = sorted({one.cell.changes[name] for one in group})
             axes.set_xscale("log")
@@ -200,7 +214,7 @@ def classes_figure(found: Sequence[Summary], note: str = "") -> Figure | None:
     groups = grouped(found)
     if not groups:
         return None
-    labels = labelled(groups)
+    labels, styles = labelled(groups), line_styles(found)
     titles = list(labels)
     n_classes = max(len(DATASETS[dataset].classes) for (dataset, _), _ in groups)
     with plain():
@@ -213,7 +227,7 @@ def classes_figure(found: Sequence[Summary], note: str = "") -> Figure | None:
                 i = titles.index(one.title)
                 # Methods stand one above another within the band of a class.
                 heights = [c + 0.75 * ((i + 0.5) / len(titles) - 0.5) for c in range(len(names))]
-                marker = line_style(i) | {"linestyle": "none"}
+                marker = styles[one.title] | {"linestyle": "none"}
                 axes.plot(per_class(one), heights, label=labels[one.title], **marker)
             for c in range(1, len(names)):
                 axes.axhline(c - 0.5, color="0.8", linewidth=0.8)

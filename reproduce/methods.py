@@ -46,6 +46,11 @@ class Method:
     first_seed: int = 0
 
     @property
+    def ours(self) -> bool:
+        """Whether it is one of the package's own rows."""
+        return self.name.startswith("ours")
+
+    @property
     def iterative(self) -> bool:
         """Whether it trains in epochs."""
         return not self.estimator.startswith("SSP")

@@ -6,8 +6,8 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from reproduce.experiments import load_experiment, names
-from reproduce.figures import classes_figure, curves_figure, image, line_style, parameter_figure
-from reproduce.summary import standard_error, summaries
+from reproduce.figures import classes_figure, curves_figure, image, line_styles, parameter_figure, title_of
+from reproduce.summary import by_panel, standard_error, summaries
 
 DRAW = {
     "curves": lambda found: curves_figure(found, "Points are hypothetical."),
@@ -72,21 +72,30 @@ def test_the_same_figure_is_the_same_bytes_whatever_the_users_style(kind, found)
     assert image(DRAW[kind](found[1:]), form) != first
 
 
-def test_curves_differ_without_colour():
-    styles = [line_style(i) for i in range(8)]
-    assert len({(str(style["linestyle"]), style["marker"]) for style in styles}) == 8
-    assert len({style["marker"] for style in styles}) == 8
-    for style in styles:
-        # Dark enough on white paper, printed in black.
-        assert np.dot([0.2126, 0.7152, 0.0722], to_rgb(style["color"])) <= 0.6
-    colours = [to_rgb(style["color"]) for style in styles]
-    assert [red == green == blue for red, green, blue in colours] == [True] * 4 + [False] * 3 + [True]
+@pytest.mark.parametrize("name", [name for name in names() if load_experiment(name).methods])
+def test_curves_differ_without_colour_and_ours_are_coloured(name, store):
+    experiment = load_experiment(name)
+    found = summaries(experiment, store)
+    by_method = experiment.against != "epochs"
+    for _, group in by_panel(found):
+        styles = line_styles(group, by_method)
+        drawn = {title_of(one, by_method): one.cell.method.ours for one in group}
+        assert list(styles) == list(drawn)
+        if experiment.kind in ("curves", "ablation", "per-class"):
+            assert len({style["marker"] for style in styles.values()}) == len(styles)
+            # A line style says nothing alone: it comes once among ours, and once among the others.
+            assert len({(str(style["linestyle"]), drawn[title]) for title, style in styles.items()}) == len(styles)
+        for title, style in styles.items():
+            red, green, blue = to_rgb(style["color"])
+            assert (red == green == blue) is not drawn[title]
+            # Dark enough on white paper, printed in black.
+            assert np.dot([0.2126, 0.7152, 0.0722], (red, green, blue)) <= 0.6
 
 
-@pytest.mark.parametrize("name", [name for name in names() if load_experiment(name).kind in ("curves", "per-class")])
-def test_our_own_rows_have_the_coloured_styles(name):
-    ours = [method.startswith("ours") for method in load_experiment(name).methods]
-    assert ours == ([False] * 4 + [True] * 3 + [False])[: len(ours)]
+def test_a_curve_keeps_its_style_in_every_panel_and_while_runs_are_missing(every_kind, store, fill):
+    experiment = every_kind["curves"]
+    before = line_styles(summaries(experiment, store))
+    assert line_styles(summaries(experiment, fill(experiment, store))) == before
 
 
 def test_error_bars_are_drawn_where_there_are_several_runs(every_kind, store, fill):
