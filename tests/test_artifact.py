@@ -250,7 +250,9 @@ class TestDestination:
 
     def test_refusal_of_the_file_system(self, tmp_path):
         (tmp_path / "file").write_text("")
-        with pytest.raises(ModelFileError, match=r"must be a folder that can be written; got .* Choose another path"):
+        with pytest.raises(
+            ModelFileError, match=r"must be in a folder that can be written; got .*/file\. Choose another path"
+        ):
             write_model(tmp_path / "file" / "m", {}, {})
 
 
@@ -302,6 +304,19 @@ class TestFailure:
         self.fail(monkeypatch, function, at, error, after, tmp_path / "m")
         renamed = (function == "rename" and after) or (function == "fsync" and at == 4)
         assert os.listdir(tmp_path) == (["m"] if renamed else [])
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("function", "at"), [("unlink", 1), ("unlink", 2), ("rmdir", 1)])
+def test_an_interrupt_while_the_old_model_is_removed_leaves_none_of_it(
+    model, tmp_path, monkeypatch, function, at, after
+):
+    with monkeypatch.context() as patch:
+        patch.setattr(os, function, Interrupted(getattr(os, function), at, KeyboardInterrupt(), after))
+        with pytest.raises(KeyboardInterrupt):
+            write_model(model, {}, {"a": "new"})
+    assert os.listdir(tmp_path) == ["model"]
+    assert read_model(model)[1]["a"] == "new"
 
 
 class TestRefusedModels:

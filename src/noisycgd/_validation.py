@@ -8,6 +8,9 @@ from collections.abc import Collection
 from decimal import ROUND_CEILING, Context
 from typing import NoReturn
 
+LARGEST_SIZE = 2**31 - 1
+"""Of one axis of an array: beyond it NumPy and JAX refuse in words of their own."""
+
 
 class NoisyCGDError(Exception):
     """Base of every error that a user of this package can mend."""
@@ -112,10 +115,14 @@ def rounded_up(value: float, digits: int = 6) -> str:
 def _interval(noun: str, low: float, high: float, open_low: bool, open_high: bool) -> str:
     parts = []
     if low > -math.inf:
-        parts.append(f"{'above' if open_low else 'at least'} {low:g}")
+        parts.append(f"{'above' if open_low else 'at least'} {_number(low)}")
     if high < math.inf:
-        parts.append(f"{'below' if open_high else 'at most'} {high:g}")
+        parts.append(f"{'below' if open_high else 'at most'} {_number(high)}")
     return " ".join([noun, " and ".join(parts)]) if parts else f"{noun} that is finite"
+
+
+def _number(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
 
 
 def _shown(value: object) -> str:

@@ -6,6 +6,7 @@ accidents and truncation; they are no signature, since whoever can write the fol
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import math
@@ -246,11 +247,14 @@ def _checksum(document: Mapping[str, Any]) -> str:
 
 
 def check_replaceable(target: Path) -> None:
-    """Raise ModelFileError unless a model may be written to `target`: new, empty, or itself a model."""
+    """Raise ModelFileError unless a model can be written to `target`, which is new, empty, or itself a model."""
     requirement = "new, an empty folder or a noisycgd model"
     way_out = "Choose another path, or move what is there."
     if Path.cwd().is_relative_to(target):
         _fail(target, requirement, "the folder this process works in", "Choose a folder inside it.")
+    above = next(folder for folder in target.parents if os.path.lexists(folder))
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        _fail(target, "in a folder that can be written", above, "Choose another path.")
     if not os.path.lexists(target) or (target.is_dir() and not os.listdir(target)):
         return
     try:
@@ -266,7 +270,18 @@ def _replace_folder(target: Path, files: Mapping[str, bytes]) -> None:
     tag = secrets.token_hex(8)
     staging = target.with_name(f".{target.name}.{tag}.tmp")
     aside = target.with_name(f".{target.name}.{tag}.old")
-    try:
+
+    def tidy() -> None:
+        # Decided by what is on the disk and not by flags: an interrupt may fall between any two statements.
+        if aside.exists() and not target.exists():
+            os.rename(aside, target)
+        shutil.rmtree(staging, ignore_errors=True)
+        shutil.rmtree(aside, ignore_errors=True)
+
+    with contextlib.ExitStack() as stack:
+        # Twice: an interrupt of the first leaves the rest to the second.
+        stack.callback(tidy)
+        stack.callback(tidy)
         staging.mkdir()
         for name, data in files.items():
             with open(staging / name, "xb") as stream:
@@ -278,12 +293,6 @@ def _replace_folder(target: Path, files: Mapping[str, bytes]) -> None:
             os.rename(target, aside)
         os.rename(staging, target)
         _sync_folder(target.parent)
-    finally:
-        # Decided by what is on the disk and not by flags: an interrupt may fall between any two statements.
-        if aside.exists() and not target.exists():
-            os.rename(aside, target)
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
 
 
 def _sync_folder(folder: Path) -> None:

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from noisycgd.cli.files import fresh_model_folder, write_text
+from noisycgd._validation import NoisyCGDError
+from noisycgd.cli.files import forget, fresh_model_folder, watch, write_text, written
 
 
 def test_write_text_replaces_whole_files(tmp_path) -> None:
@@ -27,6 +28,25 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch) -> None:
         write_text(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file.csv"]
+
+
+def test_what_was_written_is_known(tmp_path) -> None:
+    new, old, kept = (tmp_path / name for name in ("new", "old", "kept"))
+    for path in (old, kept):
+        write_text(path, "before")
+    forget()
+    assert written() == []
+    watch(kept)
+    watch(tmp_path / "never")
+    write_text(new, "")
+    write_text(old, "before")
+    assert written() == [new, old]
+
+
+def test_a_file_that_cannot_be_written_is_an_error_that_names_it(tmp_path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NoisyCGDError, match=r"file/new must be a file that can be written; got .* Choose another path"):
+        write_text(tmp_path / "file" / "new", "text")
 
 
 def test_fresh_folders_never_exist(tmp_path, monkeypatch) -> None:

@@ -33,11 +33,11 @@ def test_later_data_reads_the_columns_of_training_in_their_order(tmp_path) -> No
     (tmp_path / "train.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
     (tmp_path / "later.csv").write_text("b,c,a\n20,0,10\n")
     train, _ = training_data(str(tmp_path / "train.csv"), **{**NOTHING, "target": "y"}, split_seed=0)
-    later = later_data(str(tmp_path / "later.csv"), train.table, data_dir=None, needs_target=False)
+    later = later_data(str(tmp_path / "later.csv"), train.reading, data_dir=None, needs_target=False)
     np.testing.assert_array_equal(later.X, [[10, 20]])
     assert later.y is None
     with pytest.raises(DataError, match="'y'"):
-        later_data(str(tmp_path / "later.csv"), train.table, data_dir=None, needs_target=True)
+        later_data(str(tmp_path / "later.csv"), train.reading, data_dir=None, needs_target=True)
 
 
 def test_a_separate_test_table_is_read_like_the_training_table(tmp_path) -> None:

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 
 import numpy as np
 import pytest
 
 from noisycgd import load_model
+from noisycgd.cli import models
+from noisycgd.cli.inputs import training_data
+from noisycgd.estimators import save_model
 
 QUICK = ["--epochs", 2, "--hyperplanes", 2, "--delta", 1e-4]
 
@@ -83,13 +87,119 @@ def test_info_predict_and_evaluate_agree_with_the_model(noisycgd) -> None:
     scores = np.array([[float(row[f"score_{c}"]) for c in range(10)] for row in rows])
     np.testing.assert_allclose(scores.sum(axis=1), 1, atol=1e-4)
     model = load_model("model")
-    from sklearn.datasets import load_digits
-
-    X, y = load_digits(return_X_y=True)
-    assert [int(row["prediction"]) for row in rows] == model.predict(X).tolist()
+    # The part that was held out, though the data set has no test part of its own.
+    _, held_out = training_data(
+        "digits",
+        target=None,
+        schema=None,
+        data_dir=None,
+        test=None,
+        test_fraction=None,
+        split_seed=0,
+    )
+    assert [int(row["prediction"]) for row in rows] == model.predict(held_out.X).tolist()
     evaluation = noisycgd("evaluate", "model", "digits", "--json").json
-    assert evaluation["score"] == pytest.approx(model.score(X, y))
-    assert evaluation["metric"] == "accuracy"
+    assert evaluation["score"] == pytest.approx(model.score(held_out.X, held_out.y))
+    assert (evaluation["metric"], evaluation["records"]) == ("accuracy", 449)
+
+
+def test_evaluate_holds_out_what_fit_held_out(noisycgd) -> None:
+    fitted = noisycgd("fit", "digits", *QUICK, "--test-fraction", 0.5, "--split-seed", 3, "--out", "m", "--json").json
+    evaluation = noisycgd("evaluate", "m", "digits", "--json").json
+    assert evaluation["records"] == fitted["test_records"] == 898
+    assert evaluation["score"] == fitted["test_accuracy"]
+
+
+@pytest.mark.parametrize("schema", [False, True])
+def test_predict_needs_no_target_in_a_column_of_its_name(noisycgd, tmp_path, schema) -> None:
+    write_csv(tmp_path / "data.csv", city=schema)
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    how = ["--schema", "schema.toml"] if schema else ["--target", "label"]
+    assert noisycgd("fit", "data.csv", *how, *QUICK, "--out", "m").code == 0
+    header, *rows = (tmp_path / "data.csv").read_text().splitlines()
+    place = header.split(",").index("label")
+    for stand_in in ("", "?"):
+        blank = [",".join([*row.split(",")[:place], stand_in, *row.split(",")[place + 1 :]]) for row in rows]
+        (tmp_path / "new.csv").write_text("\n".join([header, *blank]) + "\n")
+        done = noisycgd("predict", "m", "new.csv")
+        assert done.code == 0, done.err
+        assert len(done.out.splitlines()) == 1 + len(rows)
+        if not stand_in:
+            assert noisycgd("evaluate", "m", "new.csv").error
+
+
+def test_a_missing_text_is_no_class(noisycgd, tmp_path) -> None:
+    (tmp_path / "data.csv").write_text("a,b,y\n1,2,low\n3,1,high\n2,2,\n")
+    assert "1 missing" in noisycgd("fit", "data.csv", "--target", "y", *QUICK, "--out", "m").error
+    assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "target", "other"),
+    [("linear", "label", "income"), ("convex-relu-regressor", "income", "name"), ("linear", "label", "name")],
+)
+def test_evaluate_quotes_no_record(noisycgd, tmp_path, model, target, other) -> None:
+    lines = [f"{i},{i % 7},{'yes' if i % 2 else 'no'},{1234.5 + i},Secret{i}" for i in range(40)]
+    (tmp_path / "data.csv").write_text("a,b,label,income,name\n" + "\n".join(lines) + "\n")
+    (tmp_path / "train.csv").write_text(
+        f"a,b,{target}\n"
+        + "\n".join(f"{i},{i % 7},{line.split(',')[2 if target == 'label' else 3]}" for i, line in enumerate(lines))
+        + "\n"
+    )
+    assert (
+        noisycgd(
+            "fit", "train.csv", "--target", target, "--model", model, "--epochs", 2, "--delta", 1e-4, "--out", "m"
+        ).code
+        == 0
+    )
+    done = noisycgd("evaluate", "m", "data.csv", "--target", other)
+    if done.code:
+        assert not re.search(r"Secret|12\d\d|yes", done.error)
+    else:
+        assert (model, other) == ("linear", "name")
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        "x",
+        [1],
+        {"schema": 1, "target": None, "columns": None},
+        {"columns": ["a"]},
+        {"schema": None, "target": 3, "columns": None},
+        {"schema": None, "target": None, "columns": [1]},
+        {"schema": None, "target": None, "columns": None, "split": ["digits"]},
+        {"schema": None, "target": None, "columns": None, "more": 1},
+    ],
+)
+def test_a_model_whose_table_is_forged_is_refused_in_one_line(noisycgd, tmp_path, table) -> None:
+    noisycgd("fit", "digits", *QUICK, "--out", "m")
+    save_model(load_model("m"), tmp_path / "forged", table)
+    for command in ("predict", "evaluate"):
+        assert "must be" in noisycgd(command, "forged", "digits").error
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_training(noisycgd, tmp_path, monkeypatch) -> None:
+    (tmp_path / "file").write_text("")
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(models, "_fit", never)
+    assert "in a folder that can be written" in noisycgd("fit", "digits", "--out", "file/m").error
+
+
+FOURIER = ["--model", "linear", "--features", "fourier"]
+
+
+@pytest.mark.parametrize(
+    "options", [["--hyperplanes"], [*FOURIER, "--components"], ["--model", "relu-network", "--width"]]
+)
+def test_sizes_that_no_array_has_are_refused(noisycgd, options) -> None:
+    assert (
+        "must be an integer at least 1 and at most 2147483647"
+        in noisycgd("fit", "digits", *options, 10**23, "--out", "m").error
+    )
 
 
 @pytest.mark.parametrize("kind", ["linear", "convex-relu"])

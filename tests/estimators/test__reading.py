@@ -31,6 +31,7 @@ BAD = {
     "text among objects": (np.where(np.eye(4, 2), "271.828 alice", X.astype(object)), Y),
     "1-D": (X[:, 0], Y),
     "structured": (np.array([(SECRET, 1.0)] * 4, dtype=[("a", float), ("b", float)]), Y),
+    "one dictionary": (X, {"alice": SECRET}),
     "complex": (X + 1j, Y),
     "complex target": (X, Y + SECRET * 1j),
     "a huge integer": ([[271828 * 10**400, 1]] * 4, Y),

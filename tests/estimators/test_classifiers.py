@@ -160,7 +160,10 @@ class TestLabels:
                 np.array(["a", None] * 24, dtype=object),
                 r"^y must be made of finite numbers, booleans or texts; got .object values",
             ),
-            (X[:, 0], r"Unknown label type: continuous"),
+            (
+                X[:, 0],
+                r"^y must hold class labels\. Unknown label type: continuous\. For a continuous target .*Regressor",
+            ),
             (
                 np.array(["2020-01-01", "2021-01-01"], "M8[D]")[TWO],
                 r"^y must be made of .* got .datetime64\[D\] values",

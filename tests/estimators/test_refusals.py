@@ -1,6 +1,7 @@
 """Bad data and bad parameters: refused in words, and the estimator is left unfitted."""
 
 import inspect
+import re
 import warnings
 
 import numpy as np
@@ -8,9 +9,10 @@ import polars as pl
 import pytest
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
+from sklearn.metrics import accuracy_score, r2_score
 
 from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
-from noisycgd._validation import DataError, ParameterError, ParameterTypeError, UnprovenGuaranteeError
+from noisycgd._validation import DataError, NoisyCGDError, ParameterError, ParameterTypeError, UnprovenGuaranteeError
 from noisycgd.estimators import _gated
 
 N, D = 48, 5
@@ -29,6 +31,43 @@ EVERY = pytest.mark.parametrize("kind", list(ESTIMATORS))
 def make(kind="relu", **changes):
     cls, parameters = ESTIMATORS[kind]
     return cls(**{**parameters, **changes})
+
+
+SECRET_TARGETS = {
+    "texts": np.array([f"alice{i}" for i in range(N)]),
+    "objects": np.array(["alice", 271.828] * (N // 2), dtype=object),
+    "missing": np.where(Y == 0, np.nan, 271.828),
+    "too few": np.full(N - 1, 271.828),
+    "a dictionary": {0: "alice"},
+    "two columns": np.full((N, 2), 271.828),
+}
+
+
+def complaint(call, *arguments):
+    """What the package says against a call; empty if it is content."""
+    try:
+        call(*arguments)
+    except NoisyCGDError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("target", SECRET_TARGETS)
+@pytest.mark.parametrize("kind", ["linear", "regressor"])
+def test_score_quotes_no_target(kind, target):
+    text = complaint(make(kind).fit(X, Y).score, X, SECRET_TARGETS[target])
+    assert not re.search("alice|271", text)
+    # Labels that the model does not know are only wrong.
+    assert text or kind == "linear"
+
+
+def test_score_is_that_of_scikit_learn_and_reads_what_fit_reads():
+    for kind, metric in (("linear", accuracy_score), ("regressor", r2_score)):
+        model, weights = make(kind).fit(X, Y), RNG.uniform(size=N)
+        assert model.score(X, pl.Series(Y)) == model.score(X, Y) == metric(Y, model.predict(X))
+        assert model.score(X, Y, weights) == metric(Y, model.predict(X), sample_weight=weights)
+        with pytest.raises(NotFittedError):
+            make(kind).score(X, Y)
 
 
 def fitted_attributes(estimator):
@@ -175,7 +214,9 @@ class TestBadParameters:
         ],
     )
     def test_other_seeds_are_refused(self, seed, error):
-        assert_refused(make(random_state=seed), error, r"^random_state must be an integer at least 0 and at most 4.29")
+        assert_refused(
+            make(random_state=seed), error, r"^random_state must be an integer at least 0 and at most 4294967295"
+        )
 
     @ONE
     def test_odd_hyperplanes(self, kind):

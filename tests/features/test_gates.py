@@ -177,7 +177,7 @@ def test_linear_ignores_the_number_of_hyperplanes():
     ("kind", "planes", "error", "words"),
     [
         ("cubic", 4, ParameterError, "gates must be one of 'linear', 'iid', 'antithetic'; got 'cubic'"),
-        ("iid", 0, ParameterError, "n_hyperplanes must be an integer at least 1; got 0"),
+        ("iid", 0, ParameterError, "n_hyperplanes must be an integer at least 1 and at most 2147483647; got 0"),
         ("iid", 2.5, ParameterTypeError, "n_hyperplanes must be an integer"),
         ("antithetic", 5, ParameterError, 'even for antithetic pairs; got 5. Use an even number, or gates="iid"'),
     ],

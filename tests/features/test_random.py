@@ -263,7 +263,7 @@ def test_damaged_states_are_refused(tensors, values, words):
     [
         ("cubic", 4, {}, ParameterError, "kind must be one of 'fourier', 'relu-patterns', 'relu', 'convex-relu'"),
         ("relu", 4, {"hyperplanes": "linear"}, ParameterError, "hyperplanes must be one of 'iid', 'antithetic'"),
-        ("relu", 0, {}, ParameterError, "n_components must be an integer at least 1; got 0"),
+        ("relu", 0, {}, ParameterError, "n_components must be an integer at least 1 and at most 2147483647; got 0"),
         ("fourier", 2.0, {}, ParameterTypeError, "n_components must be an integer"),
         ("fourier", 5, {}, ParameterError, "n_components must be even: a frequency has a cosine and a sine; got 5"),
         (

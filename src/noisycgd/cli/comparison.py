@@ -147,12 +147,11 @@ def tradeoff(
         profile, name = GaussianProfile(mu), f"{mu:.4g}-GDP"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
     curve = tradeoff_curve(profile, name)
+    _write(curve, csv_file, plot)
     if as_json:
-        _write(curve, csv_file, plot)
         print_json({**asdict(risk), "adjacency": risk.adjacency.value})
         return
     typer.echo(str(risk))
-    _write(curve, csv_file, plot)
 
 
 def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Path | None) -> None:

@@ -7,6 +7,8 @@ import tempfile
 from datetime import datetime
 from pathlib import Path
 
+from noisycgd._validation import NoisyCGDError, message
+
 
 def write_text(path: Path, text: str) -> None:
     """Write `text` in UTF-8 under a temporary name in the same folder, then rename."""
@@ -14,8 +16,17 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` under a temporary name in the same folder, then rename."""
+    """Write `content` under a temporary name in the same folder, then rename; NoisyCGDError if that cannot be."""
+    try:
+        _write_bytes(path, content)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise NoisyCGDError(message(str(path), "a file that can be written", reason, "Choose another path.")) from None
+
+
+def _write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    watch(path)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -25,6 +36,32 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+_before: dict[Path, tuple[int, int] | None] = {}
+
+
+def watch(path: Path) -> None:
+    """Remember what is at a path, before something is written there."""
+    _before.setdefault(path, _facts(path))
+
+
+def written() -> list[Path]:
+    """Paths at which there is something new since `watch`."""
+    return [path for path, facts in _before.items() if _facts(path) not in (None, facts)]
+
+
+def forget() -> None:
+    """Watch nothing."""
+    _before.clear()
+
+
+def _facts(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns
 
 
 def fresh_model_folder(source: str) -> Path:

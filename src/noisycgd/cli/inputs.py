@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from noisycgd._validation import DataError, check_integer, check_real, message
+from noisycgd._validation import DataError, ModelFileError, check_integer, check_real, message
 from noisycgd.data.columns import Categories
 from noisycgd.data.datasets import DATASETS, load_dataset
 from noisycgd.data.schema import REVIEW_MARK, Schema
@@ -17,6 +17,55 @@ from noisycgd.data.sources import numeric_matrix, read_npz, read_table, select, 
 
 # Digits come without a test part; a quarter is held out.
 DIGITS_TEST_FRACTION = 0.25
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How records were read; a model keeps it, so that later ones are read alike.
+
+    Attributes
+    ----------
+    schema : Schema or None
+        Public facts of the table.
+    target : str or None
+        Column of the target.
+    columns : tuple of str or None
+        Feature columns of a table without a schema.
+    split : (str, float, int) or None
+        Named data set of which a share was held out by a seed.
+    """
+
+    schema: Schema | None = None
+    target: str | None = None
+    columns: tuple[str, ...] | None = None
+    split: tuple[str, float, int] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; `from_dict` reads them back."""
+        return {**vars(self), "schema": None if self.schema is None else self.schema.to_dict()}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Reading:
+        """Inverse of `to_dict`, from a model's file; raises ModelFileError or DataError on anything else."""
+        try:
+            given = dict(values)
+            schema, columns, split = given.pop("schema"), given.pop("columns"), given.pop("split", None)
+            found = cls(
+                None if schema is None else Schema.from_dict(schema),
+                given.pop("target"),
+                None if columns is None else tuple(columns),
+                None if split is None else (str(split[0]), float(split[1]), int(split[2])),
+            )
+            texts = (() if found.target is None else (found.target,)) + (found.columns or ())
+            if given or not all(isinstance(text, str) for text in texts):
+                raise ValueError
+        except DataError:
+            raise
+        except (LookupError, TypeError, ValueError, OverflowError):
+            raise ModelFileError(
+                message("table in model.json", "as `noisycgd fit` wrote it", values, "Train and save the model again.")
+            ) from None
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,8 +82,8 @@ class Records:
         Public class labels, if they are known without looking at records.
     target_range : (float, float) or None
         Public bounds of a regression target.
-    table : dict or None
-        How a table became rows; stored in the model so that `predict` reads the next table alike.
+    reading : Reading
+        How they were read.
     assumed_public : tuple of str
         What was read off the records instead.
     inferred : tuple of str
@@ -46,7 +95,7 @@ class Records:
     public: bool = False
     classes: tuple[Any, ...] | None = None
     target_range: tuple[float, float] | None = None
-    table: dict[str, Any] | None = None
+    reading: Reading = Reading()
     assumed_public: tuple[str, ...] = ()
     inferred: tuple[str, ...] = ()
 
@@ -82,64 +131,66 @@ def training_data(
         train = Records(data.X_train, data.y_train, public=True, classes=data.classes)
         if data.X_test is not None and test_fraction is None:
             return train, Records(data.X_test, data.y_test, public=True, classes=data.classes)
-        return _split(train, DIGITS_TEST_FRACTION if test_fraction is None else test_fraction, split_seed)
-    table: dict[str, Any] = {
-        "schema": None if schema is None else Schema.load(schema).to_dict(),
-        "target": target,
-        "columns": None,
-    }
-    train = replace(_read_file(source, table, needs_target=True), inferred=_unreviewed(schema))
+        share = DIGITS_TEST_FRACTION if test_fraction is None else test_fraction
+        return _split(replace(train, reading=Reading(split=(source, share, split_seed))), share, split_seed)
+    reading = Reading(None if schema is None else Schema.load(schema), target)
+    train = replace(_read_file(source, reading, needs_target=True), inferred=_unreviewed(schema))
     if test is not None:
         if test_fraction is not None:
             raise DataError(message("--test-fraction", "left out when --test is given", test_fraction))
-        return train, _read_file(str(test), train.table or table, needs_target=True)
+        return train, _read_file(str(test), train.reading, needs_target=True)
     return (train, None) if test_fraction is None else _split(train, test_fraction, split_seed)
 
 
-def later_data(source: str, table: dict[str, Any] | None, *, data_dir: Path | None, needs_target: bool) -> Records:
-    """Records for a trained model: the test part of a named data set, or a file read as the training table was."""
+def later_data(source: str, reading: Reading, *, data_dir: Path | None, needs_target: bool) -> Records:
+    """Records for a trained model: the test part of a named data set, or a file read as the training table was.
+
+    A named data set without a test part is given whole, but to a model that was trained on a part of it.
+    """
     if source in DATASETS:
         data = load_dataset(source, data_dir)
-        if data.X_test is None:
-            return Records(data.X_train, data.y_train, public=True)
-        return Records(data.X_test, data.y_test, public=True)
-    return _read_file(source, table or {"schema": None, "target": None, "columns": None}, needs_target=needs_target)
+        if data.X_test is not None:
+            return Records(data.X_test, data.y_test, public=True)
+        whole = Records(data.X_train, data.y_train, public=True)
+        if reading.split is None or reading.split[0] != source:
+            return whole
+        return _split(whole, *reading.split[1:])[1]
+    return _read_file(source, reading, needs_target=needs_target)
 
 
-def _read_file(source: str, table: dict[str, Any], *, needs_target: bool) -> Records:
+def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:
     path = Path(source)
     if path.suffix == ".npz":
-        if table["schema"] is not None:
-            raise DataError(message("--schema", "left out for an .npz file, which has no named columns", source))
+        for option, value in (("--schema", reading.schema), ("--target", None if reading.columns else reading.target)):
+            if value is not None:
+                raise DataError(message(option, "left out for an .npz file, which has no named columns", source))
         arrays = read_npz(path)
         return Records(arrays["X"], arrays.get("y"))
     if not path.suffix and not path.exists():
         known = ", ".join(DATASETS)
         raise DataError(message("DATA", f"a file, or one of {known}", source, "Check the name."))
-    if table["schema"] is not None:
-        return _read_with_schema(path, table, needs_target)
-    return _read_without_schema(path, table, needs_target)
+    if reading.schema is not None:
+        return _read_with_schema(path, reading, reading.schema, needs_target)
+    return _read_without_schema(path, reading, needs_target)
 
 
-def _read_with_schema(path: Path, described: dict[str, Any], needs_target: bool) -> Records:
-    schema = Schema.from_dict(described["schema"])
-    if described["target"] not in (None, schema.target):
-        raise DataError(message("--target", f"{schema.target!r}, the schema's target", described["target"]))
-    table = schema.read_table(path)
-    has_target = needs_target or schema.target in table.column_names
+def _read_with_schema(path: Path, reading: Reading, schema: Schema, needs_target: bool) -> Records:
+    if reading.target not in (None, schema.target):
+        raise DataError(message("--target", f"{schema.target!r}, the schema's target", reading.target))
+    table = schema.read_table(path, with_target=needs_target)
     facts = schema.target_values
     classes = tuple(facts.values) if isinstance(facts, Categories) else None
     return Records(
         schema.encode(table),
-        schema.encode_target(table) if has_target else None,
+        schema.encode_target(table) if needs_target else None,
         classes=classes,
         target_range=None if isinstance(facts, Categories) else (facts.low, facts.high),
-        table={**described, "target": schema.target},
+        reading=replace(reading, target=schema.target),
     )
 
 
-def _read_without_schema(path: Path, described: dict[str, Any], needs_target: bool) -> Records:
-    target = described["target"]
+def _read_without_schema(path: Path, reading: Reading, needs_target: bool) -> Records:
+    target = reading.target
     if needs_target and target is None:
         raise DataError(
             f"--target must be given for a table without a schema; got none. Columns of {path} are listed by "
@@ -147,17 +198,21 @@ def _read_without_schema(path: Path, described: dict[str, Any], needs_target: bo
         )
     table = read_table(path)
     y = None
-    if needs_target or (target is not None and target in table.column_names):
+    if needs_target and target is not None:
         y = to_vector(select(table, [target])[target])
-    columns = described["columns"]
+        # In a CSV a missing text is an empty one.
+        if missing := int(np.count_nonzero(y == "")):
+            got, way_out = f"{missing} missing", "Drop those rows, or state all classes in a schema."
+            raise DataError(message(f"Target {target!r}", "without missing values", got, way_out))
+    columns = reading.columns
     if columns is None:
-        columns = [name for name in table.column_names if name != target]
+        columns = tuple(name for name in table.column_names if name != target)
         if not columns:
             raise DataError(message(str(path), "a table with columns besides the target", table.column_names))
     return Records(
         numeric_matrix(table, columns),
         y,
-        table={**described, "columns": list(columns)},
+        reading=replace(reading, columns=columns),
         assumed_public=("the names and types of the table's columns: no schema was given",),
     )
 

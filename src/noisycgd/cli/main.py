@@ -13,7 +13,7 @@ import typer
 
 from noisycgd import __version__
 from noisycgd._validation import NoisyCGDError
-from noisycgd.cli import accounting, comparison, models, schemas, tuning
+from noisycgd.cli import accounting, comparison, files, models, schemas, tuning
 
 INTERRUPTED = 130
 
@@ -59,10 +59,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    files.forget()
     try:
         code = app(args=arguments, standalone_mode=False) or 0
     except typer.TyperException as error:
-        return _fail(error.format_message() if hasattr(error, "format_message") else str(error))
+        text = error.format_message() if hasattr(error, "format_message") else str(error)
+        # A command that needs a subcommand answers with its help.
+        return _fail(text) if not text.startswith("Usage:") else _print_help(text)
     except NoisyCGDError as error:
         return _fail(str(error))
     except OSError as error:
@@ -70,9 +73,24 @@ def _run(arguments: list[str] | None) -> int:
         return _fail(str(error))
     except typer.Abort:
         code = INTERRUPTED
+    except Exception as error:
+        if not _lacks_memory(error):
+            raise
+        return _fail(f"memory must suffice; got: {error}. Ask for fewer hyperplanes, components, units or records.")
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code
-        typer.echo("interrupted; nothing was written", err=True)
+        done = " and ".join(map(str, files.written()))
+        typer.echo(f"interrupted; {f'{done} had been written' if done else 'nothing was written'}", err=True)
     return int(code)
+
+
+def _lacks_memory(error: Exception) -> bool:
+    """Whether NumPy, or JAX in an error of its own, found too little."""
+    return isinstance(error, MemoryError) or "RESOURCE_EXHAUSTED" in str(error)
+
+
+def _print_help(text: str) -> int:
+    typer.echo(text, err=True)
+    return 2
 
 
 def _fail(text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,7 +25,7 @@ from noisycgd.cli.options import (
 from noisycgd.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
-    from noisycgd.cli.inputs import Records
+    from noisycgd.cli.inputs import Reading, Records
     from noisycgd.estimators._base import PrivateEstimator
 
 # Tensors of a model folder that hold no trained number.
@@ -100,7 +101,7 @@ def predict(
     from noisycgd.cli.inputs import later_data
 
     estimator = _load(model)
-    records = later_data(data, getattr(estimator, "table_", None), data_dir=data_dir, needs_target=False)
+    records = later_data(data, _reading(estimator), data_dir=data_dir, needs_target=False)
     header, columns = ["prediction"], [checked(estimator.predict, records.X).tolist()]
     if proba:
         if not hasattr(estimator, "predict_proba"):
@@ -128,10 +129,10 @@ def evaluate(
     from noisycgd.cli.inputs import later_data
 
     estimator = _load(model)
-    table = getattr(estimator, "table_", None)
+    reading = _reading(estimator)
     if target is not None:
-        table = {**(table or {"schema": None, "columns": None}), "target": target}
-    records = later_data(data, table, data_dir=data_dir, needs_target=True)
+        reading = replace(reading, target=target)
+    records = later_data(data, reading, data_dir=data_dir, needs_target=True)
     score = score_of(estimator, records)
     metric, note = metric_of(estimator), _note(records)
     if as_json:
@@ -221,10 +222,20 @@ def _note(records: Records) -> str:
 
 
 def save(estimator: PrivateEstimator, train: Records, folder: Path) -> Path:
-    """Write the model with how its table was read."""
+    """Write the model with how its records were read."""
+    from noisycgd.cli.files import watch
     from noisycgd.estimators import save_model
 
-    return save_model(estimator, folder, table=train.table)
+    watch(folder)
+    return save_model(estimator, folder, table=train.reading.to_dict())
+
+
+def _reading(estimator: PrivateEstimator) -> Reading:
+    """How the records of a loaded model were read; one that was saved from Python does not say."""
+    from noisycgd.cli.inputs import Reading
+
+    table = getattr(estimator, "table_", None)
+    return Reading() if table is None else Reading.from_dict(table)
 
 
 def _load(model: Path) -> Any:

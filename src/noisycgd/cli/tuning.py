@@ -131,7 +131,7 @@ def _scoring_data(
         return held_out
     if public is None:
         return None
-    return later_data(str(public), train.table, data_dir=records.data_dir, needs_target=True)
+    return later_data(str(public), train.reading, data_dir=records.data_dir, needs_target=True)
 
 
 def _shown(parameters: dict[str, Any]) -> str:

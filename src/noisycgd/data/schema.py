@@ -143,14 +143,15 @@ class Schema:
             for feature in ([name] if isinstance(column, Interval) else [f"{name}={text}" for text in column.texts])
         )
 
-    def read_table(self, path: str | Path) -> pa.Table:
+    def read_table(self, path: str | Path, with_target: bool = True) -> pa.Table:
         """Read a table file whose CSV columns are parsed as the schema says, not as the other records suggest.
 
-        Raises `DataError` as `sources.read_table` does, and for text in a CSV where the schema has a number.
+        Without the target its column may hold anything, as where it is still to be predicted. Raises `DataError` as
+        `sources.read_table` does, and for text in a CSV where the schema has a number.
         """
         import pyarrow as pa
 
-        facts = {**self.columns, self.target: self.target_values}
+        facts = {**self.columns, **({self.target: self.target_values} if with_target else {})}
         types = {name: pa.float64() if isinstance(fact, Interval) else pa.string() for name, fact in facts.items()}
         return read_table(path, types)
 

@@ -189,7 +189,8 @@ def to_vector(y: Any) -> Any:
 def select(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The named columns in that order; raises `DataError` naming those that are absent or repeated."""
     check_unique("the table", table.column_names)
-    absent = [name for name in columns if name not in table.column_names]
+    known = set(table.column_names)
+    absent = [name for name in columns if name not in known]
     if absent:
         got = "none named " + ", ".join(map(repr, absent))
         raise DataError(message("The table", "one with the columns asked for", got, "Correct the names."))

@@ -17,7 +17,9 @@ from noisycgd.data.sources import to_matrix, to_vector
 
 _WAY_OUT = "Reshape your data to a row of finite numbers for each record, and one target per row."
 # Refusals of scikit-learn that tell of shapes, names and types alone.
-_TELLS_NO_VALUE = re.compile(r"Input |Found |X has |[Tt]he feature names|Sparse |A sparse |Expected a |y should ")
+_TELLS_NO_VALUE = re.compile(
+    r"Input (X |y )?contains |Found |X has |[Tt]he feature names|Sparse |A sparse |Expected a |y should "
+)
 
 
 def read_records(estimator: BaseEstimator, X: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -28,7 +30,7 @@ def read_records(estimator: BaseEstimator, X: Any, y: Any) -> tuple[NDArray[Any]
     DataError, ParameterTypeError
         If the data cannot be used. Neither says what a record holds: an error may end up in a log.
     """
-    with _discreet():
+    with discreet():
         rows, targets = validate_data(
             estimator, _unmasked("X", to_matrix(X)[0]), _unmasked("y", to_vector(y)),
             dtype="numeric", y_numeric=False, multi_output=True, ensure_2d=True,
@@ -38,13 +40,13 @@ def read_records(estimator: BaseEstimator, X: Any, y: Any) -> tuple[NDArray[Any]
 
 def read_rows(estimator: BaseEstimator, X: Any) -> NDArray[Any]:
     """(n, d) numbers with the columns that the estimator was fitted on; raises as `read_records`."""
-    with _discreet():
+    with discreet():
         rows = validate_data(estimator, _unmasked("X", to_matrix(X)[0]), dtype="numeric", reset=False)
     return _numbers(rows)
 
 
 @contextmanager
-def _discreet() -> Iterator[None]:
+def discreet() -> Iterator[None]:
     """Say what is wrong with the data without quoting them, and without a warning that depends on one record."""
     try:
         # The sum by which scikit-learn looks for infinity leaves the range of floats for some finite records.

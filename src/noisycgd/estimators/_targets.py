@@ -10,12 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.metrics import accuracy_score, r2_score
 from sklearn.utils import Tags, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, ModelFileError, check_real, message, refuse
+from noisycgd.data.sources import to_vector
 from noisycgd.estimators._base import Encoded, PrivateEstimator
+from noisycgd.estimators._reading import discreet
 
 _LABELS = "finite numbers, booleans or texts"
 _LABEL_DTYPES = frozenset(
@@ -44,7 +47,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         assumed: tuple[str, ...] = ()
         if self.classes is None:
             # It warns if labels are many, which depends on the records; where classes are stated it must not.
-            check_classification_targets(y)
+            _check_discrete(y)
             classes = present
             assumed = ("the set of class labels: read off the training labels; state it with classes=...",)
         else:
@@ -96,6 +99,12 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         z = self.decision_function(X)
         chosen: NDArray[Any] = self.classes_[(z > 0).astype(int) if z.ndim == 1 else z.argmax(axis=1)]
         return chosen
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Accuracy of `predict` on (n, d) rows with (n,) labels: computed from these and covered by no guarantee."""
+        predicted = self.predict(X)
+        with discreet():
+            return float(accuracy_score(to_vector(y), predicted, sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n, d) -> (n, q) softmax of the plain logits.
@@ -168,6 +177,12 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         scaled: NDArray[np.float64] = low + (np.clip(z, -1, 1) + 1) / 2 * (high - low)
         return scaled
 
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """R^2 of `predict` on (n, d) rows with (n,) targets: computed from these and covered by no guarantee."""
+        predicted = self.predict(X)
+        with discreet():
+            return float(r2_score(to_vector(y), predicted, sample_weight=sample_weight))
+
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.non_deterministic = True
@@ -184,6 +199,14 @@ def _are_labels(labels: NDArray[Any]) -> bool:
     if labels.dtype.kind == "U":
         return True
     return labels.dtype.name in _LABEL_DTYPES and bool(np.isfinite(labels).all())
+
+
+def _check_discrete(labels: NDArray[Any]) -> None:
+    try:
+        check_classification_targets(labels)
+    except ValueError as error:
+        way_out = "For a continuous target use a regressor: ConvexReLURegressor, --model convex-relu-regressor."
+        raise DataError(f"y must hold class labels. {str(error).partition('. ')[0]}. {way_out}") from None
 
 
 def _listed(present: NDArray[Any], classes: NDArray[Any]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisycgd._validation import ModelFileError, check_choice, check_integer, check_real, refuse
+from noisycgd._validation import LARGEST_SIZE, ModelFileError, check_choice, check_integer, check_real, refuse
 from noisycgd.estimators._base import RESTORE, Records, Seed, Shape, check_finite, checked_tensor
 from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
@@ -92,7 +92,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
     def _plan_for(self, shape: Shape) -> PoissonPlan:
         way_out = "A network's loss is not convex: no hidden-state guarantee is proved."
         check_choice("method", self.method, ("dpsgd",), way_out)
-        check_integer("width", self.width)
+        check_integer("width", self.width, high=LARGEST_SIZE)
         automatic = is_auto(self.learning_rate)
         plan = plan_dp_sgd(
             n_records=shape.n_records,

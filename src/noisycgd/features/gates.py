@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from noisycgd._validation import check_choice, check_integer, refuse
+from noisycgd._validation import LARGEST_SIZE, check_choice, check_integer, refuse
 
 GATE_KINDS = ("linear", "iid", "antithetic")
 
@@ -109,7 +109,7 @@ def make_gates(
     check_choice("gates", kind, GATE_KINDS)
     if kind == "linear":
         return GatedFeatures(kind, 0, np.zeros((n_features, 0), np.float32))
-    P = check_integer("n_hyperplanes", n_hyperplanes, low=1)
+    P = check_integer("n_hyperplanes", n_hyperplanes, high=LARGEST_SIZE)
     if kind == "antithetic" and P % 2:
         refuse("n_hyperplanes", "even for antithetic pairs", P, 'Use an even number, or gates="iid".')
     H = P // 2 if kind == "antithetic" else P

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from noisycgd._validation import check_choice, check_integer, check_real, refuse
+from noisycgd._validation import LARGEST_SIZE, check_choice, check_integer, check_real, refuse
 from noisycgd.features.gates import FLOAT32_SLACK, GatedFeatures, make_gates
 
 if TYPE_CHECKING:
@@ -307,7 +307,7 @@ def make_row_features(
     check_choice("kind", kind, ROW_FEATURE_KINDS)
     check_choice("hyperplanes", hyperplanes, HYPERPLANE_DRAWS)
     d = check_integer("n_features_in", n_features_in)
-    components = check_integer("n_components", n_components)
+    components = check_integer("n_components", n_components, high=LARGEST_SIZE)
     R = check_real("row_norm", row_norm, low=0, open_low=True)
     rng = random_state if isinstance(random_state, np.random.RandomState) else np.random.RandomState(random_state)
     if kind == "fourier":
