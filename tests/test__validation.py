@@ -17,8 +17,10 @@ from noisycgd._validation import (
     check_choice,
     check_integer,
     check_real,
+    delta_in_print,
     message,
     refuse,
+    rounded_down,
     rounded_up,
 )
 
@@ -150,3 +152,22 @@ def test_choices():
 )
 def test_bounds_are_rounded_up_in_print(value, digits, shown):
     assert rounded_up(value, digits) == shown
+
+
+@given(st.floats(1e-12, 1e6), st.integers(2, 9))
+def test_what_is_printed_is_on_the_safe_side_and_near(value, digits):
+    low, high = float(rounded_down(value, digits)), float(rounded_up(value, digits))
+    assert low <= value <= high
+    assert high - low <= 10.0 ** (1 - digits) * value * (1 + 1e-6)
+    # Rounding twice moves nothing.
+    assert rounded_down(low, digits) == rounded_down(value, digits)
+
+
+@given(st.floats(1e-30, 0.99))
+def test_a_printed_delta_is_never_too_small(delta):
+    assert delta <= float(delta_in_print(delta)) <= delta * (1 + 1e-5)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-12, 0.25, 2.5e-7])
+def test_a_delta_of_few_digits_is_printed_as_it_is(delta):
+    assert delta_in_print(delta) == f"{delta:g}"

@@ -102,6 +102,11 @@ def test_the_statement_leads_with_what_it_is_worth(status, headline):
     assert first == f"(1.25, 1e-05)-differential privacy — {headline}"
 
 
+def test_the_statement_rounds_delta_up_too():
+    first = str(guarantee(delta=1.0484340e-05)).splitlines()[0]
+    assert first.startswith("(1.25, 0.0000104844)-")
+
+
 def test_the_statement_names_every_fact():
     text = str(guarantee(reasons=("the loss is not convex",)))
     for fact in (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Collection
-from decimal import ROUND_CEILING, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import NoReturn
 
 LARGEST_SIZE = 2**31 - 1
@@ -107,9 +107,24 @@ def check_choice(name: str, value: object, choices: Collection[str], way_out: st
 
 def rounded_up(value: float, digits: int = 6) -> str:
     """`value` with that many significant digits, rounded up: a bound stays a bound in print."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int = 6) -> str:
+    """The same rounded down, for what may be no more than stated, and for lower bounds."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def delta_in_print(delta: float) -> str:
+    """Delta in few digits and never too small: epsilon beside it holds for no smaller one."""
+    short = f"{delta:g}"
+    return short if float(short) >= delta else rounded_up(delta)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return str(value)
-    return f"{Context(prec=digits, rounding=ROUND_CEILING).create_decimal(repr(float(value))).normalize():f}"
+    return f"{Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))).normalize():f}"
 
 
 def _interval(noun: str, low: float, high: float, open_low: bool, open_high: bool) -> str:

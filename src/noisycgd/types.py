@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from noisycgd._validation import rounded_up
+from noisycgd._validation import delta_in_print, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -423,7 +423,7 @@ class Guarantee:
         if self.selection is not None and self.selection.n_scored:
             public += f" to train on, {self.selection.n_scored} to score"
         lines = [
-            f"({rounded_up(self.epsilon)}, {self.delta:g})-differential privacy — {head}",
+            f"({rounded_up(self.epsilon)}, {delta_in_print(self.delta)})-differential privacy — {head}",
             f"  adjacency      {self.adjacency}: the number of records ({public}) is public",
             f"  threat model   {self.threat_model}: {THREATS[self.threat_model]}",
             f"  mechanism      {self.mechanism}, {passes}, noise multiplier {self.noise_multiplier:.6g}",

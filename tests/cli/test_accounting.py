@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 RUN = ["--records", 60000, "--batch-size", 1000, "--epochs", 400, "--delta", 1e-5]
@@ -115,6 +117,28 @@ def test_selection(noisycgd) -> None:
     geometric = noisycgd("account", *run, "--base-epsilon", 1.33, "--trials", "geometric", "--json").json
     assert geometric["epsilon"] < found["epsilon"]
     assert "--trials must be one of" in noisycgd("account", *run, "--base-epsilon", 1, "--trials", "many").error
+
+
+@pytest.mark.parametrize("mean", [5, 20])
+@pytest.mark.parametrize("epsilon", [1, 8])
+def test_a_permitted_base_is_printed_no_larger_than_it_is(noisycgd, mean, epsilon) -> None:
+    arguments = ["calibrate", "selection", "--mean-trials", mean, "--epsilon", epsilon]
+    exact, text = noisycgd(*arguments, "--json").json, noisycgd(*arguments).out
+    shown = re.search(r"^base mu +(\S+)$", text, re.MULTILINE)
+    stated = re.search(r"each trial is (\S+)-GDP", text)
+    assert shown is not None
+    assert stated is not None
+    for number in (shown[1], stated[1]):
+        assert exact["base_mu"] * (1 - 1e-6) <= float(number) <= exact["base_mu"]
+
+
+def test_both_ends_of_a_bracket_are_rounded_outward(noisycgd) -> None:
+    arguments = ["account", "dpsgd", "--records", 1000, "--batch-size", 100, "--epochs", 3, "--noise-multiplier", 3]
+    exact, text = noisycgd(*arguments, "--json").json, noisycgd(*arguments).out
+    low, high = (re.search(rf"^{name} +(\S+)$", text, re.MULTILINE) for name in ("epsilon lower", "epsilon"))
+    assert low is not None
+    assert high is not None
+    assert float(low[1]) <= exact["epsilon_lower"] <= exact["epsilon"] <= float(high[1])
 
 
 def test_shuffling(noisycgd) -> None:

@@ -30,6 +30,16 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch) -> None:
     assert os.listdir(tmp_path) == ["file.csv"]
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_the_umask_says_who_may_read(tmp_path, mask, mode) -> None:
+    before = os.umask(mask)
+    try:
+        write_text(tmp_path / "file", "text")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
 def test_what_was_written_is_known(tmp_path) -> None:
     new, old, kept = (tmp_path / name for name in ("new", "old", "kept"))
     for path in (old, kept):

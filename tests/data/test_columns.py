@@ -134,3 +134,10 @@ def test_values_survive_toml(values):
     result = tomllib.loads(f"a = {toml_value(values)}")["a"]
     assert result == values
     assert [type(v) for v in result] == [type(v) for v in values]
+
+
+def test_values_that_python_does_not_have_are_refused_in_words():
+    # The year is far beyond datetime's.
+    dates = pa.chunked_array([pa.array([10**8], pa.int32()).cast(pa.date32())])
+    with pytest.raises(DataError, match="Column 'a' must be categories, as the schema says; got 'date32"):
+        Categories(("b",)).codes(dates, "a")

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from noisycgd._validation import DataError
-from noisycgd.data.sources import TABLE_SUFFIXES, numeric_matrix, read_npz, read_table, to_matrix, to_vector
+from noisycgd.data.sources import TABLE_SUFFIXES, numeric_matrix, read_npz, read_table, to_matrix, to_vector, unquoted
 
 COLUMNS = {"a": [1.5, 2.5], "b": [3, 4], "s": ["x", "y"]}
 NUMBERS = {"a": [1.0, 2.5], "b": [3, 4], "c": [True, False]}
@@ -33,6 +33,37 @@ def write_table(path, table):
         with gzip.open(path, "wb") if suffix.endswith(".gz") else path.open("wb") as stream:
             pyarrow.csv.write_csv(table, stream, options)
     return path
+
+
+@pytest.mark.parametrize(
+    "value", ["patient O'Hara: HIV+", 'said "HIV+" loudly', "HIV+", "O'Hara\nHIV+'s", "`HIV+`[HIV+]"]
+)
+@pytest.mark.parametrize("quote", ["'", '"'])
+def test_what_an_error_quotes_is_cut_out_whatever_marks_it_holds(value, quote):
+    text = unquoted(ValueError(f"conversion error to double: invalid value {quote}{value}{quote} (row 3)"))
+    assert text == "conversion error to double: invalid value ... (row 3)"
+
+
+@pytest.mark.parametrize(
+    ("error", "shown"),
+    [
+        (ValueError("Got [271.8 1.]"), "Got ..."),
+        (ValueError("unclosed 'secret"), "unclosed ..."),
+        (ValueError("first\nsecret"), "first"),
+        (ValueError(""), "ValueError"),
+        (FileNotFoundError(2, "No such file", "/secret"), "No such file"),
+    ],
+)
+def test_unquoted_errors(error, shown):
+    assert unquoted(error) == shown
+
+
+def test_text_among_numbers_is_refused_without_a_word_of_it(tmp_path):
+    path = tmp_path / "data.csv"
+    path.write_text("age,y\n1,0\npatient O'Hara: HIV+,1\n")
+    with pytest.raises(DataError, match="conversion error to double") as caught:
+        read_table(path, {"age": pa.float64()})
+    assert not re.search("Hara|HIV|patient", str(caught.value))
 
 
 @pytest.mark.parametrize("suffix", TABLE_SUFFIXES)

@@ -1,4 +1,5 @@
 import pickle
+import warnings
 
 import joblib
 import numpy as np
@@ -203,6 +204,45 @@ class TestSecrets:
         seeds = {search().fit(X, Y).best_estimator_.random_state for _ in range(3)}
         assert len(seeds) == 3
 
+    @pytest.mark.parametrize("public", [False, True])
+    @pytest.mark.parametrize("model", [MODEL, SSPClassifier()], ids=["iterative", "ssp"])
+    def test_warnings_do_not_count_the_trials(self, number, model, public):
+        told = []
+        for trials in (0, 1, 3):
+            number(trials)
+            with warnings.catch_warnings(record=True) as found:
+                warnings.simplefilter("always")
+                # A delta above 1/n, a column for labels and a scorer that warns of models: each is warned of in a fit.
+                tuned = search(model, {"bias": [0.0, 1.0]}, delta=0.02, scoring="precision_macro" if public else None)
+                tuned.fit(X, Y[:, None], *(PUBLIC if public else ()))
+            told.append([str(warning.message).partition(" for ")[0] for warning in found])
+        assert told[0] == told[1] == told[2]
+        assert sum("delta must be at most 1/n" in text for text in told[0]) == 1
+        assert sum("column-vector" in text for text in told[0]) == 1
+        assert len(told[0]) == 2
+
+    def test_a_trial_in_another_process_warns_of_nothing(self):
+        model = LinearClassifier(epochs=1, delta=0.5, classes=[0, 1])
+        trial = trials_module.Trial({}, model, module.system_randomness())
+        with pytest.warns(UserWarning, match="delta"):
+            clone(model).fit(X, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            trials_module.run_trial(trial, X, Y)
+
+    @pytest.mark.parametrize("where", ["estimator", "candidate"])
+    def test_a_shared_generator_does_not_count_the_trials(self, number, where):
+        left = []
+        for trials in (1, 2, 5):
+            number(trials)
+            state = np.random.RandomState(3)
+            model = LinearClassifier(epochs=1, random_state=state if where == "estimator" else None)
+            grid = {"bias": [1.0]} if where == "estimator" else {"random_state": [state]}
+            tuned = search(model, grid).fit(X, Y)
+            left.append((state.randint(2**31), tuned.best_estimator_.random_state))
+        assert isinstance(left[0][1], int)
+        assert left[0] == left[1] == left[2]
+
     def test_nothing_is_printed(self, capfd):
         search(verbose=True).fit(X, Y)
         assert capfd.readouterr().out == ""
@@ -256,10 +296,15 @@ class TestRunners:
                 raise error
             return run(self, records, randomness)
 
+        trials, make = [], module._trial
+        monkeypatch.setattr(module, "_trial", lambda *how: trials.append(make(*how)) or trials[-1])
         monkeypatch.setattr(LinearClassifier, "_prepare", interrupted)
         with pytest.raises(error):
             fitted.fit(X, Y)
         assert len(done) == 2
+        assert len(trials) == 3
+        for trial in trials:
+            assert not [name for name in vars(trial.estimator) if name.endswith("_")]
         assert not [name for name in vars(fitted) if name.endswith("_")]
 
     def test_the_best_wins(self, number):

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 
-from noisycgd._validation import check_real, rounded_up
+from noisycgd._validation import check_real, delta_in_print, rounded_up
 from noisycgd.accounting.gaussian import check_delta
 from noisycgd.types import Adjacency, PrivacyProfile
 
@@ -163,8 +163,8 @@ class RiskSummary:
         ]
         lines += [
             f"Whoever gave a probability of {_exact_percent(prior)} {_CLAIM[self.adjacency]} gives it at most "
-            f"{_percent(posterior)} after seeing the result, except with probability at most {self.delta:g} over the "
-            f"training's randomness."
+            f"{_percent(posterior)} after seeing the result, except with probability at most "
+            f"{delta_in_print(self.delta)} over the training's randomness."
             for prior, posterior in zip(self.priors, self.posteriors, strict=True)
         ]
         return "\n".join(lines)

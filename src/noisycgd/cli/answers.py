@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from noisycgd._validation import rounded_up
+from noisycgd._validation import rounded_down, rounded_up
 from noisycgd.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def selection(mean_trials: float, law: str, mu: float, delta: float, as_json: bo
             "epsilon_profile": found.profile_epsilon,
             "epsilon_renyi": found.renyi_epsilon,
             "conditions": [
-                f"each trial is {mu:.6g}-GDP, for NoisyCGD at the worst position of a record",
+                f"each trial is {rounded_down(mu, 8)}-GDP, for NoisyCGD at the worst position of a record",
                 "only the best trial leaves; its score is public or part of the trial's own guarantee",
                 "every candidate meets the same base guarantee, with fresh randomness in every trial",
             ],
@@ -125,6 +125,7 @@ def selection(mean_trials: float, law: str, mu: float, delta: float, as_json: bo
     )
 
 
+_PERMITTED = ("epsilon_lower", "base_mu")
 # Shown in full only as JSON.
 _LISTS = ("conditions", "position_mus")
 
@@ -137,7 +138,9 @@ def show(mechanism: str, values: dict[str, Any], as_json: bool) -> None:
     rows = []
     for name, value in values.items():
         if value is not None and name not in _LISTS:
-            rows.append((name.replace("_", " "), rounded_up(value, 8) if isinstance(value, float) else str(value)))
+            # An upper bound stays one in print, and so do a lower one and what is permitted.
+            rounded = rounded_down if name in _PERMITTED else rounded_up
+            rows.append((name.replace("_", " "), rounded(value, 8) if isinstance(value, float) else str(value)))
     print_rows(rows)
     for condition in values["conditions"]:
         typer.echo(f"  provided that {condition}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from noisycgd._validation import rounded_up
 from noisycgd.cli.output import print_json, print_rows
 
 if TYPE_CHECKING:
@@ -109,7 +110,8 @@ def schedules(
         return
     typer.echo(f"{'schedule':<22}{'epsilon':>10}{'mu, worst':>12}{'noise multiplier':>18}")
     for row in rows:
-        typer.echo(f"{row.schedule:<22}{row.epsilon:>10.4f}{row.mu_worst:>12.4f}{row.noise_multiplier:>18.4f}")
+        shown = [rounded_up(value) for value in (row.epsilon, row.mu_worst, row.noise_multiplier)]
+        typer.echo(f"{row.schedule:<22}{shown[0]:>10}{shown[1]:>12}{shown[2]:>18}")
     typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {epsilon:g}")
     typer.echo(f"noise multiplier: what the schedule needs for epsilon {epsilon:g}")
 
@@ -161,7 +163,8 @@ def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Pa
         return
     typer.echo(comparison.title)
     rows = [
-        (c.name, f"{c.y[-1]:.6g} at {comparison.x_label} = {c.x[-1]:g} ({c.threat_model})") for c in comparison.curves
+        (c.name, f"{rounded_up(c.y[-1])} at {comparison.x_label} = {c.x[-1]:g} ({c.threat_model})")
+        for c in comparison.curves
     ]
     print_rows(rows)
     if csv_file is None and plot is None:

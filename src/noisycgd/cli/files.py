@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+import secrets
 from datetime import datetime
 from pathlib import Path
 
@@ -27,15 +27,21 @@ def write_bytes(path: Path, content: bytes) -> None:
 def _write_bytes(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     watch(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        # Opened anew, so that the user's umask says who may read it.
+        with open(temporary, "xb") as stream:
             stream.write(content)
-        os.chmod(temporary, 0o644)
         os.replace(temporary, path)
     except BaseException:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
         raise
+
+
+def date_as(path: Path, time: float) -> None:
+    """Give a folder and its files one time of change, in seconds since 1970."""
+    for entry in (*path.iterdir(), path):
+        os.utime(entry, (time, time))
 
 
 _before: dict[Path, tuple[int, int] | None] = {}
@@ -64,10 +70,10 @@ def _facts(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def fresh_model_folder(source: str) -> Path:
-    """A folder name under `models/` that does not exist yet: the data's name and the time."""
+def fresh_model_folder(source: str, *, timed: bool = True) -> Path:
+    """A folder name under `models/` that does not exist yet: the data's name, and the time unless that is secret."""
     stem = Path(source).name.split(".")[0] or "model"
-    base = Path("models") / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
+    base = Path("models") / (f"{stem}-{datetime.now():%Y%m%d-%H%M%S}" if timed else f"{stem}-tuned")
     candidate, count = base, 1
     while candidate.exists():
         count += 1

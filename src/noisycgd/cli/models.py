@@ -75,13 +75,15 @@ def fit(
     report(estimator, train, held_out, score, path, as_json, seconds=seconds)
 
 
-def prepared(data: str, records: DataOptions, out: Path | None) -> tuple[Path, Records, Records | None]:
+def prepared(
+    data: str, records: DataOptions, out: Path | None, *, timed: bool = True
+) -> tuple[Path, Records, Records | None]:
     """The folder for a model, records to train on, and records to test on if there are any."""
     from noisycgd.artifact import check_replaceable
     from noisycgd.cli.files import fresh_model_folder
     from noisycgd.cli.inputs import training_data
 
-    folder = fresh_model_folder(data) if out is None else out
+    folder = fresh_model_folder(data, timed=timed) if out is None else out
     check_replaceable(folder.absolute())
     return folder, *training_data(data, **vars(records))
 
@@ -196,13 +198,14 @@ def list_assumed(estimator: PrivateEstimator, train: Records) -> None:
 def checked(call: Any, *arguments: Any) -> Any:
     """Call scikit-learn code; its complaints about data are the user's to mend."""
     from noisycgd._validation import DataError, NoisyCGDError
+    from noisycgd.estimators._reading import without_values
 
     try:
         return call(*arguments)
     except NoisyCGDError:
         raise
     except ValueError as error:
-        raise DataError(str(error).splitlines()[0]) from error
+        raise DataError(without_values(error)) from None
 
 
 def score_of(estimator: PrivateEstimator, records: Records) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -59,10 +60,13 @@ def tune(
     given = options.given()
     for name in candidates.keys() & given.keys():
         refuse_option(option_of(name), "left out where --grid names it", given[name])
-    folder, train, held_out = prepared(data, records, out)
+    # The time that a search takes would tell how many trials ran, so nothing that leaves says when it ended.
+    started = time.time()
+    folder, train, held_out = prepared(data, records, out, timed=False)
     scoring = _scoring_data(public, score_on_test, train, held_out, records)
 
     from noisycgd._validation import rounded_up
+    from noisycgd.cli.files import date_as
     from noisycgd.tuning import PrivateSelection
 
     search = PrivateSelection(
@@ -82,6 +86,7 @@ def tune(
     list_assumed(model, train)
     score = None if held_out is None else score_of(model, held_out)
     path = save(model, train, folder)
+    date_as(path, started)
     selection = model.guarantee_.selection
     released = {
         "released": selection.released,
@@ -91,7 +96,6 @@ def tune(
         "epsilon_in_total": model.guarantee_.epsilon if as_json else rounded_up(model.guarantee_.epsilon),
         "scored_on": "the test records, which are public" if score_on_test else selection.scored_on,
     }
-    # The time would tell how many trials ran.
     report(model, train, held_out, score, path, as_json, seconds=None, more=released)
 
 

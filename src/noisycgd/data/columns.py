@@ -34,7 +34,7 @@ class Interval:
 
         try:
             numbers: NDArray[np.float64] = column.cast(pa.float64(), safe=False).to_numpy()
-        except pa.ArrowException:
+        except (pa.ArrowException, ArithmeticError, ValueError):
             got = f"{column.type} values that are none"
             raise DataError(
                 message(f"Column {name!r}", "numbers, as the schema says", got, "Mend the table or the schema.")
@@ -80,7 +80,7 @@ class Categories:
                 # The last entry serves the missing values.
                 table = np.array([*(positions.get(_text(v, kind), -1) for v in distinct), -1], dtype=np.intp)
                 codes.append(table[encoded.indices.fill_null(len(distinct)).to_numpy(zero_copy_only=False)])
-        except pa.ArrowException:
+        except (pa.ArrowException, ArithmeticError, ValueError):
             way_out = "Let the schema ignore it."
             raise DataError(
                 message(f"Column {name!r}", "categories, as the schema says", f"{column.type} values", way_out)

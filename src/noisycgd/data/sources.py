@@ -40,10 +40,19 @@ def reading(path: str | Path, requirement: str, way_out: str) -> Iterator[None]:
     except NoisyCGDError:
         raise
     except Exception as error:
-        # Parsers quote what they trip over; a private value has no place in an error, which may end up in a log.
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        reason = re.sub(r"(got \d+): .*", r"\1", re.sub(r"'[^']*'|\"[^\"]*\"", "...", reason))
+        reason = re.sub(r"(got \d+): .*", r"\1", unquoted(error))
         raise DataError(message(str(path), requirement, reason, way_out)) from None
+
+
+def unquoted(error: Exception) -> str:
+    """First line of a foreign library's error, without what it may quote: a private value has no place in a log.
+
+    Such a value may hold quotation marks and line ends itself, so all from the first mark to the last one goes, and
+    all behind a bracket.
+    """
+    text = (getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
+    text = re.sub(r"[\"'`](.*[\"'`]|.*$)", "...", text, count=1, flags=re.DOTALL)
+    return re.sub(r"[\[{].*", "...", text.splitlines()[0])
 
 
 def read_table(path: str | Path, column_types: Mapping[str, pa.DataType] | None = None) -> pa.Table:

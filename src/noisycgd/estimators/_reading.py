@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, message
-from noisycgd.data.sources import to_matrix, to_vector
+from noisycgd.data.sources import to_matrix, to_vector, unquoted
 
 _WAY_OUT = "Reshape your data to a row of finite numbers for each record, and one target per row."
 # Refusals of scikit-learn that tell of shapes, names and types alone.
@@ -55,16 +55,17 @@ def discreet() -> Iterator[None]:
     except NoisyCGDError:
         raise
     except (ValueError, OverflowError) as error:
-        raise DataError(_without_values(error)) from None
+        raise DataError(without_values(error)) from None
     except TypeError as error:
-        raise ParameterTypeError(_without_values(error)) from None
+        raise ParameterTypeError(without_values(error)) from None
 
 
-def _without_values(error: Exception) -> str:
+def without_values(error: Exception) -> str:
+    """What scikit-learn says against data, without what they hold."""
     text = str(error).strip()
     if _TELLS_NO_VALUE.match(text):
         return text
-    reason = re.sub(r"'[^']*'|\"[^\"]*\"", "...", (text.splitlines() or [""])[0]).partition(": ")[0].rstrip(":.")
+    reason = unquoted(error).partition(": ")[0].rstrip(":. ")
     return f"X and y must be arrays or tables of numbers; got an error: {reason}. {_WAY_OUT}"
 
 

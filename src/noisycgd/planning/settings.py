@@ -71,13 +71,18 @@ def check_settings(
     k = math.ceil(n / b)
     if k * E > LARGEST_STEPS:
         refuse("epochs", f"at most {LARGEST_STEPS // k}, with {k} batches each", E, "Lower it, or raise batch_size.")
-    if target.delta > 1 / n:
+    warn_of_delta(target.delta, n, stacklevel=stacklevel + 1)
+    return Settings(target, n, b, k, E, l2)
+
+
+def warn_of_delta(delta: float, n_records: int, *, stacklevel: int) -> None:
+    """Warn of a delta above 1 / n, at which a guarantee permits publishing a record outright."""
+    if delta > 1 / n_records:
         warnings.warn(
-            message("delta", f"at most 1/n = {1 / n:.3g} for a meaningful guarantee", target.delta, "Lower it."),
+            message("delta", f"at most 1/n = {1 / n_records:.3g} for a meaningful guarantee", delta, "Lower it."),
             UserWarning,
             stacklevel=stacklevel,
         )
-    return Settings(target, n, b, k, E, l2)
 
 
 def learning_rates(

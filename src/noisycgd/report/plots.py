@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr
 
+from noisycgd._validation import delta_in_print, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, composition_mu
 from noisycgd.guarantee import profile_of
 from noisycgd.types import THREATS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
@@ -119,7 +120,7 @@ def _drawn(guarantee: Guarantee) -> Figure:
 def _headline(guarantee: Guarantee) -> str:
     if guarantee.status is Status.VOID:
         return "No differential privacy — VOID"
-    stated = f"(ε = {guarantee.epsilon:.6g}, δ = {guarantee.delta:g})"
+    stated = f"(ε = {rounded_up(guarantee.epsilon)}, δ = {delta_in_print(guarantee.delta)})"
     return f"{stated}-differential privacy — {guarantee.status.upper()}"
 
 
@@ -173,7 +174,7 @@ def _draw_profile(
     axes.axhline(delta, **_RULE)
     axes.plot(epsilons, values, label="released model", **_RELEASED)
     if published is not None:
-        label = f"if every step were published (ε = {published.epsilon(delta):.4g})"
+        label = f"if every step were published (ε = {rounded_up(published.epsilon(delta), 4)})"
         axes.plot(epsilons, _positive(published.delta(epsilons)), label=label, **_PUBLISHED)
     if released is not None:
         axes.plot([guarantee.epsilon], [delta], label="stated (ε, δ)", clip_on=False, zorder=5, **_STATED)

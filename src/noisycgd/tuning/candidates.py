@@ -54,7 +54,7 @@ class Candidates:
                 _check_values(name, values)
             if RATE_FRACTION in part and "learning_rate" in part:
                 refuse("learning_rate", f"left out beside {RATE_FRACTION}", part["learning_rate"])
-        self._parts = [dict(part) for part in parts]
+        self._parts = [{name: _fixed(values) for name, values in part.items()} for part in parts]
 
     @property
     def is_grid(self) -> bool:
@@ -81,6 +81,18 @@ class Candidates:
             values = part.get(name, [default])
             found += [] if hasattr(values, "rvs") else list(values)
         return found
+
+
+def drawn_seed(state: np.random.RandomState) -> int:
+    """A seed from a generator."""
+    return int(state.randint(2**32, dtype=np.uint64))
+
+
+def _fixed(values: Any) -> Any:
+    """A seed for each generator: trials that share one would tell how many there were before."""
+    if hasattr(values, "rvs") or not any(isinstance(value, np.random.RandomState) for value in values):
+        return values
+    return [drawn_seed(value) if isinstance(value, np.random.RandomState) else value for value in values]
 
 
 def _drawn(values: Any, generator: np.random.Generator) -> Any:

@@ -18,13 +18,14 @@ from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.estimators._reading import read_records
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
+from noisycgd.planning.settings import warn_of_delta
 from noisycgd.statements import state_selection
 from noisycgd.training import Randomness, system_randomness
 from noisycgd.training.watching import is_watched
 from noisycgd.tuning.budget import Budget, check_tunable, may_sample
-from noisycgd.tuning.candidates import Candidates
-from noisycgd.tuning.scores import private_score, public_score
-from noisycgd.tuning.trials import Trial, best_of, draw_number, run_trials, trial_progress
+from noisycgd.tuning.candidates import Candidates, drawn_seed
+from noisycgd.tuning.scores import Score, private_score, public_score
+from noisycgd.tuning.trials import Trial, best_of, draw_number, run_trials, trial_progress, unwarned
 from noisycgd.types import Guarantee
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -168,7 +169,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
 
     def _selected(self, X: Any, y: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
-        estimator = check_tunable(self.estimator)
+        estimator = _with_fixed_seed(check_tunable(self.estimator))
         candidates = Candidates(self.candidates, estimator)
         plan = plan_selection(
             law=self.law,
@@ -182,35 +183,26 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
         encoded = reader._encode_target(targets)
+        targets = column_or_1d(targets)
         facts = {name.rstrip("_"): value for name, value in encoded.attributes.items()}
         randomness = system_randomness()
         kept, held = self._split(len(rows), public, randomness)
         if public:
             score = public_score(reader, X_public, y_public, self.scoring)
         else:
-            score = private_score(plan.mu, rows[held], column_or_1d(targets)[held])
+            score = private_score(plan.mu, rows[held], targets[held])
         budget = Budget(plan, len(kept), rows.shape[1], facts)
-        if candidates.is_grid:
-            for parameters in candidates.grid():
-                budget.ready(estimator, parameters)
-
-        # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the others.
-        number = draw_number(plan.trials, randomness.generator())
-        # One more for the model without a trial; all are checked before the first one runs.
-        trials = [_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1))]
-        if number == 0:
-            trial = trials[0]
-            best: tuple[Trial, PrivateEstimator] | None = trial, trial.estimator._fit(rows[kept], targets[kept], None)
-        else:
-            best = best_of(self._outcomes(trials, rows[kept], targets[kept]), score)
-        assert best is not None
-        chosen, model = best
+        warn_of_delta(self.delta, len(kept), stacklevel=4)
+        with unwarned():
+            chosen, model, untrained = self._best_trial(
+                estimator, candidates, budget, rows[kept], targets[kept], score, randomness
+            )
         model.guarantee_ = state_selection(
             model.guarantee_,
             plan,
             secret=randomness.secret,
             n_scored=len(held),
-            untrained=number == 0,
+            untrained=untrained,
             assumed_public=encoded.assumed_public,
             inferred=encoded.inferred,
         )
@@ -220,9 +212,45 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return {
             "best_estimator_": model,
             "best_params_": dict(chosen.parameters),
-            "untrained_": number == 0,
+            "untrained_": untrained,
             **names,
         }
+
+    def _best_trial(
+        self,
+        estimator: PrivateEstimator,
+        candidates: Candidates,
+        budget: Budget,
+        X: NDArray[Any],
+        y: NDArray[Any],
+        score: Score,
+        randomness: Randomness,
+    ) -> tuple[Trial, PrivateEstimator, bool]:
+        """The trial of the best score, its model, and whether that is untrained; the others are gone."""
+        if candidates.is_grid:
+            for parameters in candidates.grid():
+                budget.ready(estimator, parameters)
+        trials: list[Trial] = []
+        best: tuple[Trial, PrivateEstimator] | None = None
+        try:
+            # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the
+            # others.
+            number = draw_number(budget.plan.trials, randomness.generator())
+            # One more for the model without a trial; all are checked before the first one runs.
+            trials += (_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1)))
+            if number == 0:
+                best = trials[0], trials[0].estimator._fit(X, y, None)
+            else:
+                best = best_of(self._outcomes(trials, X, y), score)
+            assert best is not None
+            return *best, number == 0
+        finally:
+            # Also after an error, whose traceback holds what stood in this frame.
+            for trial in trials:
+                if best is None or trial is not best[0]:
+                    trial.estimator._unfit()
+            trials.clear()
+            number = 0
 
     def _outcomes(
         self, trials: list[Trial], X: NDArray[Any], y: NDArray[Any]
@@ -308,6 +336,13 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
         tags.non_deterministic = True
         return tags
+
+
+def _with_fixed_seed(estimator: PrivateEstimator) -> PrivateEstimator:
+    """Each draw from a shared generator would say how many trials had drawn before."""
+    if isinstance(estimator.random_state, np.random.RandomState):
+        return _copy(estimator).set_params(random_state=drawn_seed(estimator.random_state))  # type: ignore[no-any-return]
+    return estimator
 
 
 def _copy(estimator: PrivateEstimator) -> PrivateEstimator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -82,11 +83,20 @@ def run_trials(
 
 def run_trial(trial: Trial, X: NDArray[Any], y: NDArray[Any]) -> PrivateEstimator:
     """Fit one trial."""
-    return trial.estimator._fit(X, y, trial.randomness)
+    with unwarned():
+        return trial.estimator._fit(X, y, trial.randomness)
+
+
+@contextlib.contextmanager
+def unwarned() -> Iterator[None]:
+    """Show no warning: one that comes once in each trial tells how many there are, or of a model that is dropped."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 def best_of(outcomes: Iterable[T], score: Callable[[T], float]) -> T | None:
-    """The outcome of the largest score, the first of several, None of none; every other one is dropped at once.
+    """The outcome of the largest score, the first of several, None of none.
 
     Keeping the first of equals is no more than a random choice among them, since trials are exchangeable.
     """
