@@ -128,6 +128,15 @@ def test_predict_needs_no_target_in_a_column_of_its_name(noisycgd, tmp_path, sch
             assert noisycgd("evaluate", "m", "new.csv").error
 
 
+def test_predictions_do_not_replace_the_data(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "data.csv", city=False)
+    before = (tmp_path / "data.csv").read_text()
+    assert (
+        "--out must be another file than the data" in noisycgd("predict", "m", "data.csv", "--out", "./data.csv").error
+    )
+    assert (tmp_path / "data.csv").read_text() == before
+
+
 def test_a_missing_text_is_no_class(noisycgd, tmp_path) -> None:
     (tmp_path / "data.csv").write_text("a,b,y\n1,2,low\n3,1,high\n2,2,\n")
     assert "1 missing" in noisycgd("fit", "data.csv", "--target", "y", *QUICK, "--out", "m").error

@@ -332,6 +332,8 @@ class TestRefusals:
             ({"delta": 2.0}, ParameterError, "delta"),
             ({"mean_trials": 0.5}, ParameterError, "mean_trials"),
             ({"law": "fixed"}, ParameterError, "law must be one of"),
+            ({"n_jobs": 0}, ParameterError, "n_jobs must be None or an integer other than 0; got 0"),
+            ({"n_jobs": "two"}, ParameterError, "n_jobs must be None or an integer other than 0; got 'two'"),
             ({"holdout": 0.0}, ParameterError, "holdout"),
             ({"holdout": 0.999}, DataError, "some of 120 records are left"),
             ({"scoring": "accuracy"}, ParameterError, "scoring must be None without public"),

@@ -102,6 +102,8 @@ def predict(
     from noisycgd.cli.files import write_text
     from noisycgd.cli.inputs import later_data
 
+    if out is not None and out.resolve() == Path(data).resolve():
+        refuse_option("--out", "another file than the data", out)
     estimator = _load(model)
     records = later_data(data, _reading(estimator), data_dir=data_dir, needs_target=False)
     header, columns = ["prediction"], [checked(estimator.predict, records.X).tolist()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -159,6 +160,9 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self._unfit()
         if is_watched():
             refuse("watched_iterates", "around fits of single estimators", "PrivateSelection", "Watch one candidate.")
+        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
+            way_out = "1 runs trial after trial, -1 on all cores."
+            refuse("n_jobs", "None or an integer other than 0", self.n_jobs, way_out)
         fitted = self._selected(X, y, X_public, y_public)
         for name, value in fitted.items():
             setattr(self, name, value)
