@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisycgd._validation import check_choice, check_integer, check_real
+from noisycgd._validation import check_choice, check_integer, check_real, delta_in_print
 from noisycgd.accounting import GaussianProfile, PrivacyProfile, poisson_profile, shuffling_epsilon
 from noisycgd.planning import account_noisy_cgd
 from noisycgd.schedules import SCHEDULES
@@ -126,7 +126,8 @@ def epsilon_against_epochs(
                 at = hidden(schedule, order, product)
                 label = f"NoisyCGD, {order}, {schedule}, eta l2 = {product:g}"
                 curves.append(Curve(label, tuple(points), tuple(at(e) for e in points), "final-model"))
-    title = f"n = {n_records}, batches of {batch_size}, noise multiplier {noise_multiplier:g}, delta = {delta:g}"
+    run = f"n = {n_records}, batches of {batch_size}, noise multiplier {noise_multiplier:g}"
+    title = f"{run}, delta = {delta_in_print(delta)}"
     return Comparison(title, "epochs", "epsilon (nats, replace-one)", tuple(curves))
 
 

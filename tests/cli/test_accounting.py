@@ -130,6 +130,10 @@ def test_a_permitted_base_is_printed_no_larger_than_it_is(noisycgd, mean, epsilo
     assert stated is not None
     for number in (shown[1], stated[1]):
         assert exact["base_mu"] * (1 - 1e-6) <= float(number) <= exact["base_mu"]
+    printed = re.search(r"^base epsilon +(\S+)$", text, re.MULTILINE)
+    assert printed is not None
+    again = noisycgd("account", "selection", "--mean-trials", mean, "--base-epsilon", printed[1], "--json").json
+    assert again["epsilon"] <= epsilon
 
 
 def test_both_ends_of_a_bracket_are_rounded_outward(noisycgd) -> None:

@@ -5,6 +5,8 @@ import io
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 
 from noisycgd import load_model
@@ -128,6 +130,12 @@ def test_predict_needs_no_target_in_a_column_of_its_name(noisycgd, tmp_path, sch
             assert noisycgd("evaluate", "m", "new.csv").error
 
 
+def test_a_target_of_lists_is_refused_in_one_line(noisycgd, tmp_path) -> None:
+    table = pa.table({"a": [1.0, 2.0, 3.0, 4.0], "y": [[1], [2], [1], [2]]})
+    pyarrow.parquet.write_table(table, tmp_path / "data.parquet")
+    assert noisycgd("fit", "data.parquet", "--target", "y", *QUICK, "--out", "m").error.startswith("error: y must be")
+
+
 def test_predictions_do_not_replace_the_data(noisycgd, tmp_path) -> None:
     write_csv(tmp_path / "data.csv", city=False)
     before = (tmp_path / "data.csv").read_text()
@@ -176,7 +184,7 @@ def test_evaluate_quotes_no_record(noisycgd, tmp_path, model, target, other) -> 
         {"schema": 1, "target": None, "columns": None},
         {"columns": ["a"]},
         {"schema": None, "target": 3, "columns": None},
-        {"schema": None, "target": None, "columns": [1]},
+        {"schema": None, "target": None, "columns": "ab"},
         {"schema": None, "target": None, "columns": None, "split": ["digits"]},
         {"schema": None, "target": None, "columns": None, "more": 1},
     ],

@@ -51,6 +51,16 @@ def test_what_an_error_quotes_is_cut_out_whatever_marks_it_holds(value, quote):
         (ValueError("unclosed 'secret"), "unclosed ..."),
         (ValueError("first\nsecret"), "first"),
         (ValueError(""), "ValueError"),
+        (
+            ValueError("'utf-8' codec can't decode byte 0xeb in position 79"),
+            "... codec can't decode byte 0xeb in position 79",
+        ),
+        (ValueError("metrics can't handle a mix of targets"), "metrics can't handle a mix of targets"),
+        (ValueError("Not a gzipped file (b'se')"), "Not a gzipped file (...)"),
+        (
+            PermissionError(13, "[errno 13] Failed to open 'x'. Detail: [errno 13] Denied"),
+            "Failed to open .... Detail: Denied",
+        ),
         (FileNotFoundError(2, "No such file", "/secret"), "No such file"),
     ],
 )

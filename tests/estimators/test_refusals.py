@@ -39,6 +39,7 @@ SECRET_TARGETS = {
     "missing": np.where(Y == 0, np.nan, 271.828),
     "too few": np.full(N - 1, 271.828),
     "a dictionary": {0: "alice"},
+    "a number": np.float64(271.828),
     "two columns": np.full((N, 2), 271.828),
 }
 
@@ -59,6 +60,16 @@ def test_score_quotes_no_target(kind, target):
     assert not re.search("alice|271", text)
     # Labels that the model does not know are only wrong.
     assert text or kind == "linear"
+
+
+def test_score_says_what_is_wrong_with_a_target():
+    model = make("linear").fit(X, Y)
+    for target, part in [
+        (np.full(N, "a"), "y must be made of labels like those in classes_; got '<U1 values'"),
+        (X[:, 0], "can't handle a mix of continuous and binary targets"),
+        (X[:, :2], "y should be a 1d array, got an array of shape"),
+    ]:
+        assert part in complaint(model.score, X, target)
 
 
 def test_score_is_that_of_scikit_learn_and_reads_what_fit_reads():

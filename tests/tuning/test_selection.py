@@ -1,4 +1,6 @@
 import pickle
+import threading
+import traceback
 import warnings
 
 import joblib
@@ -230,6 +232,15 @@ class TestSecrets:
             warnings.simplefilter("error")
             trials_module.run_trial(trial, X, Y)
 
+    def test_a_thread_leaves_the_filters_of_warnings_alone(self):
+        trial = trials_module.Trial({}, LinearClassifier(epochs=1), module.system_randomness())
+        before, seen = list(warnings.filters), []
+        trial.estimator._fit = lambda *_: seen.append(list(warnings.filters))
+        thread = threading.Thread(target=trials_module.run_trial, args=(trial, X, Y))
+        thread.start()
+        thread.join()
+        assert seen == [before]
+
     @pytest.mark.parametrize("where", ["estimator", "candidate"])
     def test_a_shared_generator_does_not_count_the_trials(self, number, where):
         left = []
@@ -296,15 +307,15 @@ class TestRunners:
                 raise error
             return run(self, records, randomness)
 
-        trials, make = [], module._trial
-        monkeypatch.setattr(module, "_trial", lambda *how: trials.append(make(*how)) or trials[-1])
         monkeypatch.setattr(LinearClassifier, "_prepare", interrupted)
-        with pytest.raises(error):
+        with pytest.raises(error) as caught:
             fitted.fit(X, Y)
         assert len(done) == 2
-        assert len(trials) == 3
-        for trial in trials:
-            assert not [name for name in vars(trial.estimator) if name.endswith("_")]
+        frames = [frame for frame, _ in traceback.walk_tb(caught.value.__traceback__)]
+        assert len(frames) > 4
+        for frame in frames:
+            # Those of the test and of `fit` are still at work.
+            assert frame.f_code.co_name in ("test_an_interrupted_search_leaves_nothing", "fit") or not frame.f_locals
         assert not [name for name in vars(fitted) if name.endswith("_")]
 
     def test_the_best_wins(self, number):

@@ -125,7 +125,7 @@ def selection(mean_trials: float, law: str, mu: float, delta: float, as_json: bo
     )
 
 
-_PERMITTED = ("epsilon_lower", "base_mu")
+_PERMITTED = ("epsilon_lower", "base_mu", "base_epsilon")
 # Shown in full only as JSON.
 _LISTS = ("conditions", "position_mus")
 

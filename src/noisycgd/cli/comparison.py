@@ -108,10 +108,10 @@ def schedules(
     if as_json:
         print_json(table)
         return
-    typer.echo(f"{'schedule':<22}{'epsilon':>10}{'mu, worst':>12}{'noise multiplier':>18}")
+    typer.echo(f"{'schedule':<22}{'epsilon':>9} {'mu, worst':>12} {'noise multiplier':>17}")
     for row in rows:
         shown = [rounded_up(value) for value in (row.epsilon, row.mu_worst, row.noise_multiplier)]
-        typer.echo(f"{row.schedule:<22}{shown[0]:>10}{shown[1]:>12}{shown[2]:>18}")
+        typer.echo(f"{row.schedule:<22}{shown[0]:>9} {shown[1]:>12} {shown[2]:>17}")
     typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {epsilon:g}")
     typer.echo(f"noise multiplier: what the schedule needs for epsilon {epsilon:g}")
 

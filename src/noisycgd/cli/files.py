@@ -70,10 +70,10 @@ def _facts(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def fresh_model_folder(source: str, *, timed: bool = True) -> Path:
-    """A folder name under `models/` that does not exist yet: the data's name, and the time unless that is secret."""
+def fresh_model_folder(source: str) -> Path:
+    """A folder name under `models/` that does not exist yet: the data's name and the time."""
     stem = Path(source).name.split(".")[0] or "model"
-    base = Path("models") / (f"{stem}-{datetime.now():%Y%m%d-%H%M%S}" if timed else f"{stem}-tuned")
+    base = Path("models") / f"{stem}-{datetime.now():%Y%m%d-%H%M%S}"
     candidate, count = base, 1
     while candidate.exists():
         count += 1

@@ -50,6 +50,8 @@ class Reading:
         try:
             given = dict(values)
             schema, columns, split = given.pop("schema"), given.pop("columns"), given.pop("split", None)
+            if not all(isinstance(part, list | None) for part in (columns, split)):
+                raise TypeError
             found = cls(
                 None if schema is None else Schema.from_dict(schema),
                 given.pop("target"),
@@ -201,7 +203,7 @@ def _read_without_schema(path: Path, reading: Reading, needs_target: bool) -> Re
     if needs_target and target is not None:
         y = to_vector(select(table, [target])[target])
         # In a CSV a missing text is an empty one.
-        if missing := int(np.count_nonzero(y == "")):
+        if missing := sum(isinstance(text, str) and not text for text in y if y.dtype.kind in "OU"):
             got, way_out = f"{missing} missing", "Drop those rows, or state all classes in a schema."
             raise DataError(message(f"Target {target!r}", "without missing values", got, way_out))
     columns = reading.columns

@@ -76,7 +76,8 @@ def _run(arguments: list[str] | None) -> int:
     except Exception as error:
         if not _lacks_memory(error):
             raise
-        return _fail(f"memory must suffice; got: {error}. Ask for fewer hyperplanes, components, units or records.")
+        found = str(error) or "no more"
+        return _fail(f"memory must suffice; got: {found}. Ask for fewer hyperplanes, components, units or records.")
     if code == INTERRUPTED:  # typer turns Ctrl-C into this code
         done = " and ".join(map(str, files.written()))
         typer.echo(f"interrupted; {f'{done} had been written' if done else 'nothing was written'}", err=True)

@@ -75,15 +75,13 @@ def fit(
     report(estimator, train, held_out, score, path, as_json, seconds=seconds)
 
 
-def prepared(
-    data: str, records: DataOptions, out: Path | None, *, timed: bool = True
-) -> tuple[Path, Records, Records | None]:
+def prepared(data: str, records: DataOptions, out: Path | None) -> tuple[Path, Records, Records | None]:
     """The folder for a model, records to train on, and records to test on if there are any."""
     from noisycgd.artifact import check_replaceable
     from noisycgd.cli.files import fresh_model_folder
     from noisycgd.cli.inputs import training_data
 
-    folder = fresh_model_folder(data, timed=timed) if out is None else out
+    folder = fresh_model_folder(data) if out is None else out
     check_replaceable(folder.absolute())
     return folder, *training_data(data, **vars(records))
 

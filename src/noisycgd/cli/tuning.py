@@ -56,13 +56,15 @@ def tune(
     as_json: AsJson = False,
 ) -> None:
     """Train a secret random number of candidates on DATA and save the best, with one guarantee for all of it."""
+    if workers == 0:
+        refuse_option("--workers", "an integer other than 0", workers)
     candidates = _candidates(grid)
     given = options.given()
     for name in candidates.keys() & given.keys():
         refuse_option(option_of(name), "left out where --grid names it", given[name])
-    # The time that a search takes would tell how many trials ran, so nothing that leaves says when it ended.
+    # How long a search takes would tell how many trials ran: the model is dated as of its start.
     started = time.time()
-    folder, train, held_out = prepared(data, records, out, timed=False)
+    folder, train, held_out = prepared(data, records, out)
     scoring = _scoring_data(public, score_on_test, train, held_out, records)
 
     from noisycgd._validation import rounded_up

@@ -146,7 +146,7 @@ class Schema:
     def read_table(self, path: str | Path, with_target: bool = True) -> pa.Table:
         """Read a table file whose CSV columns are parsed as the schema says, not as the other records suggest.
 
-        Without the target its column may hold anything, as where it is still to be predicted. Raises `DataError` as
+        Without the target its column may hold any text, as where it is still to be predicted. Raises `DataError` as
         `sources.read_table` does, and for text in a CSV where the schema has a number.
         """
         import pyarrow as pa

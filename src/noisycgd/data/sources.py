@@ -48,10 +48,11 @@ def unquoted(error: Exception) -> str:
     """First line of a foreign library's error, without what it may quote: a private value has no place in a log.
 
     Such a value may hold quotation marks and line ends itself, so all from the first mark to the last one goes, and
-    all behind a bracket.
+    all behind a bracket. A mark within a word is an apostrophe.
     """
     text = (getattr(error, "strerror", None) or str(error)).strip() or type(error).__name__
-    text = re.sub(r"[\"'`](.*[\"'`]|.*$)", "...", text, count=1, flags=re.DOTALL)
+    text = re.sub(r"\[errno \d+\] ?", "", text, flags=re.IGNORECASE)
+    text = re.sub(r"(?<!\w)b?[\"'`](.*[\"'`](?!\w)|.*$)", "...", text, count=1, flags=re.DOTALL)
     return re.sub(r"[\[{].*", "...", text.splitlines()[0])
 
 
@@ -83,7 +84,7 @@ def read_table(path: str | Path, column_types: Mapping[str, pa.DataType] | None 
         table = _parse(path, suffix, column_types)
         names = table.column_names  # raises if they are not UTF-8
         # pyarrow trusts the offsets in a file, and a forged one would end the process in its first use.
-        table.validate(full=True)
+        _validate(table)
     if not table.num_columns or not table.num_rows:
         shape = f"{table.num_rows} rows of {table.num_columns} columns"
         raise DataError(message(str(path), "a table with rows and columns", shape, "Check that the export succeeded."))
@@ -258,6 +259,16 @@ def _parse(path: Path, suffix: str, column_types: Mapping[str, pa.DataType] | No
     if pyarrow.binary() in table.schema.types:
         raise ValueError("text that is not UTF-8")
     return table
+
+
+def _validate(table: pa.Table) -> None:
+    import pyarrow as pa
+
+    try:
+        table.validate(full=True)
+    except pa.ArrowException:
+        # What it says holds the value that is wrong.
+        raise ValueError("columns that contradict themselves") from None
 
 
 def _numeric_table(table: pa.Table) -> pa.Table:

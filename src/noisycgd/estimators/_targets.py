@@ -104,7 +104,10 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         """Accuracy of `predict` on (n, d) rows with (n,) labels: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            return float(accuracy_score(to_vector(y), predicted, sample_weight=sample_weight))
+            labels = column_or_1d(to_vector(y))
+            if (labels.dtype.kind in "UO") != (self.classes_.dtype.kind in "UO"):
+                raise DataError(message("y", "made of labels like those in classes_", f"{labels.dtype} values"))
+            return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """(n, d) -> (n, q) softmax of the plain logits.
@@ -181,7 +184,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         """R^2 of `predict` on (n, d) rows with (n,) targets: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            return float(r2_score(to_vector(y), predicted, sample_weight=sample_weight))
+            return float(r2_score(column_or_1d(to_vector(y)), predicted, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Iterator
 from numbers import Integral
 from pathlib import Path
@@ -163,7 +164,11 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
             way_out = "1 runs trial after trial, -1 on all cores."
             refuse("n_jobs", "None or an integer other than 0", self.n_jobs, way_out)
-        fitted = self._selected(X, y, X_public, y_public)
+        try:
+            fitted = self._selected(X, y, X_public, y_public)
+        except BaseException as error:
+            _forget_frames(error)
+            raise
         for name, value in fitted.items():
             setattr(self, name, value)
         return self
@@ -234,27 +239,15 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if candidates.is_grid:
             for parameters in candidates.grid():
                 budget.ready(estimator, parameters)
-        trials: list[Trial] = []
-        best: tuple[Trial, PrivateEstimator] | None = None
-        try:
-            # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the
-            # others.
-            number = draw_number(budget.plan.trials, randomness.generator())
-            # One more for the model without a trial; all are checked before the first one runs.
-            trials += (_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1)))
-            if number == 0:
-                best = trials[0], trials[0].estimator._fit(X, y, None)
-            else:
-                best = best_of(self._outcomes(trials, X, y), score)
-            assert best is not None
-            return *best, number == 0
-        finally:
-            # Also after an error, whose traceback holds what stood in this frame.
-            for trial in trials:
-                if best is None or trial is not best[0]:
-                    trial.estimator._unfit()
-            trials.clear()
-            number = 0
+        # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the others.
+        number = draw_number(budget.plan.trials, randomness.generator())
+        # One more for the model without a trial; all are checked before the first one runs.
+        trials = [_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1))]
+        if number == 0:
+            return trials[0], trials[0].estimator._fit(X, y, None), True
+        best = best_of(self._outcomes(trials, X, y), score)
+        assert best is not None
+        return *best, False
 
     def _outcomes(
         self, trials: list[Trial], X: NDArray[Any], y: NDArray[Any]
@@ -340,6 +333,13 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
         tags.non_deterministic = True
         return tags
+
+
+def _forget_frames(error: BaseException | None) -> None:
+    """Clear what an error's traceback would keep: the number of trials, their scores and models."""
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _with_fixed_seed(estimator: PrivateEstimator) -> PrivateEstimator:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -83,7 +84,9 @@ def run_trials(
 
 def run_trial(trial: Trial, X: NDArray[Any], y: NDArray[Any]) -> PrivateEstimator:
     """Fit one trial."""
-    with unwarned():
+    # Filters of warnings belong to a process. In a thread of the search's own, the search has seen to them.
+    worker = threading.current_thread() is threading.main_thread()
+    with unwarned() if worker else contextlib.nullcontext():
         return trial.estimator._fit(X, y, trial.randomness)
 
 
