@@ -105,21 +105,28 @@ def axes_of(groups: Groups, height: float = 4.6) -> tuple[Figure, list[Axes]]:
 
 
 def legend(figure: Figure, drawn: Sequence[Axes], labels: Sequence[str], note: str) -> None:
-    """All curves once, below the panels, and above them the note."""
+    """All curves once, below the panels, and above them the note; in two columns where they fit."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
     handles = dict(pair for axes in drawn for pair in zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     shown = [label for label in dict.fromkeys(labels) if label in handles]
-    figure.legend(
-        [handles[label] for label in shown],
-        shown,
-        loc="outside lower left",
-        ncols=min(len(drawn), 2),
-        frameon=False,
-        fontsize=9,
-        handlelength=3.6,
-        title=textwrap.fill(note, int(16 * figure.get_figwidth())),
-        title_fontsize=8.5,
-        alignment="left",
-    )
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+    for columns in range(min(len(drawn), 2), 0, -1):
+        made = figure.legend(
+            [handles[label] for label in shown],
+            shown,
+            loc="outside lower left",
+            ncols=columns,
+            frameon=False,
+            fontsize=9,
+            handlelength=3.6,
+            title=textwrap.fill(note, int(16 * figure.get_figwidth())),
+            title_fontsize=8.5,
+            alignment="left",
+        )
+        if columns == 1 or made.get_window_extent(renderer).width <= figure.bbox.width:
+            return
+        made.remove()
 
 
 def labelled(groups: Groups, by_method: bool = False) -> dict[str, str]:

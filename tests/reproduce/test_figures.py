@@ -92,6 +92,17 @@ def test_curves_differ_without_colour_and_ours_are_coloured(name, store):
             assert np.dot([0.2126, 0.7152, 0.0722], (red, green, blue)) <= 0.6
 
 
+@pytest.mark.parametrize(("length", "columns"), [(20, 2), (60, 1)])
+def test_a_legend_stays_within_its_figure(every_kind, store, fill, length, columns):
+    found = summaries(every_kind["curves"], fill(every_kind["curves"], store))
+    long = [replace(one, title=f"{one.title} " + "x" * length) for one in found]
+    figure = curves_figure(long)
+    (legend,) = figure.legends
+    image(figure, "png")
+    assert legend._ncols == columns
+    assert legend.get_window_extent().width <= figure.bbox.width
+
+
 def test_a_curve_keeps_its_style_in_every_panel_and_while_runs_are_missing(every_kind, store, fill):
     experiment = every_kind["curves"]
     before = line_styles(summaries(experiment, store))
