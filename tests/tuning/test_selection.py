@@ -1,5 +1,4 @@
 import pickle
-import threading
 import traceback
 import warnings
 
@@ -222,24 +221,6 @@ class TestSecrets:
         assert sum("delta must be at most 1/n" in text for text in told[0]) == 1
         assert sum("column-vector" in text for text in told[0]) == 1
         assert len(told[0]) == 2
-
-    def test_a_trial_in_another_process_warns_of_nothing(self):
-        model = LinearClassifier(epochs=1, delta=0.5, classes=[0, 1])
-        trial = trials_module.Trial({}, model, module.system_randomness())
-        with pytest.warns(UserWarning, match="delta"):
-            clone(model).fit(X, Y)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            trials_module.run_trial(trial, X, Y)
-
-    def test_a_thread_leaves_the_filters_of_warnings_alone(self):
-        trial = trials_module.Trial({}, LinearClassifier(epochs=1), module.system_randomness())
-        before, seen = list(warnings.filters), []
-        trial.estimator._fit = lambda *_: seen.append(list(warnings.filters))
-        thread = threading.Thread(target=trials_module.run_trial, args=(trial, X, Y))
-        thread.start()
-        thread.join()
-        assert seen == [before]
 
     @pytest.mark.parametrize("where", ["estimator", "candidate"])
     def test_a_shared_generator_does_not_count_the_trials(self, number, where):

@@ -1,11 +1,27 @@
+import threading
+import warnings
+
 import numpy as np
 import pytest
 from scipy import stats
+from sklearn.base import clone
 
 from noisycgd import LinearClassifier
 from noisycgd.accounting import NegativeBinomialTrials, PoissonTrials
+from noisycgd.planning import plan_selection
 from noisycgd.training.noise import predictable_randomness, system_randomness
-from noisycgd.tuning.trials import Trial, best_of, draw_number, run_trials, trial_progress
+from noisycgd.tuning.budget import Budget
+from noisycgd.tuning.candidates import Candidates, drawn_seed
+from noisycgd.tuning.trials import (
+    Trial,
+    best_of,
+    draw_number,
+    make_trial,
+    run_trial,
+    run_trials,
+    trial_progress,
+    with_fixed_seed,
+)
 
 LEVEL = 1e-6  # error probability of each statistical test under fresh randomness
 
@@ -96,6 +112,44 @@ def weights(**how):
     return [model.weights_ for model in run_trials(trials(), X, Y, **how)]
 
 
+class TestMakingATrial:
+    BUDGET = Budget(plan_selection(mean_trials=3, epsilon=4.0, delta=1e-3), 40, 3, {"classes": (0, 1)})
+
+    def made(self, model, randomness):
+        return make_trial(model, Candidates({"epochs": [1, 2]}, model), self.BUDGET, randomness)
+
+    def test_it_has_a_candidate_its_noise_and_the_facts(self):
+        model = LinearClassifier(bias=0.5)
+        before = model.get_params()
+        trial = self.made(model, system_randomness())
+        assert trial.parameters in ({"epochs": 1}, {"epochs": 2})
+        ready = trial.estimator.get_params()
+        assert {name: ready[name] for name in ("bias", "epochs")} == {"bias": 0.5, **trial.parameters}
+        assert ready["mu"] == self.BUDGET.plan.mu
+        assert list(ready["classes"]) == [0, 1]
+        assert model.get_params() == before
+
+    def test_a_seed_is_of_the_trial_unless_it_is_stated(self):
+        source = system_randomness()
+        model = LinearClassifier()
+        assert len({self.made(model, source.spawn(t)).estimator.random_state for t in range(4)}) == 4
+        model = LinearClassifier(random_state=7)
+        assert {self.made(model, source.spawn(t)).estimator.random_state for t in range(4)} == {7}
+
+    def test_a_shared_generator_is_drawn_from_once(self):
+        state, same = np.random.RandomState(3), np.random.RandomState(3)
+        model = LinearClassifier(random_state=state)
+        fixed = with_fixed_seed(model)
+        assert isinstance(fixed.random_state, int)
+        assert model.random_state is state
+        source = system_randomness()
+        assert {self.made(fixed, source.spawn(t)).estimator.random_state for t in range(3)} == {fixed.random_state}
+        assert drawn_seed(same) == fixed.random_state
+        assert state.randint(2**31) == same.randint(2**31)
+        plain = LinearClassifier(random_state=7)
+        assert with_fixed_seed(plain) is plain
+
+
 class TestRunners:
     def test_each_trial_has_its_own_noise(self):
         first, _, third = weights()
@@ -123,6 +177,24 @@ class TestRunners:
         assert len(made) == 1
         weights()
         assert len(made) == 1
+
+    def test_a_trial_in_another_process_warns_of_nothing(self):
+        model = LinearClassifier(epochs=1, delta=0.5, classes=[0, 1])
+        trial = Trial({}, model, system_randomness())
+        with pytest.warns(UserWarning, match="delta"):
+            clone(model).fit(X, Y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            run_trial(trial, X, Y)
+
+    def test_a_thread_leaves_the_filters_of_warnings_alone(self):
+        trial = Trial({}, LinearClassifier(epochs=1), system_randomness())
+        before, seen = list(warnings.filters), []
+        trial.estimator._fit = lambda *_: seen.append(list(warnings.filters))
+        thread = threading.Thread(target=run_trial, args=(trial, X, Y))
+        thread.start()
+        thread.join()
+        assert seen == [before]
 
 
 def test_progress_is_silent_without_a_terminal(capsys):

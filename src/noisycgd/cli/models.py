@@ -197,15 +197,10 @@ def list_assumed(estimator: PrivateEstimator, train: Records) -> None:
 
 def checked(call: Any, *arguments: Any) -> Any:
     """Call scikit-learn code; its complaints about data are the user's to mend."""
-    from noisycgd._validation import DataError, NoisyCGDError
-    from noisycgd.estimators._reading import without_values
+    from noisycgd.estimators._reading import discreet
 
-    try:
+    with discreet():
         return call(*arguments)
-    except NoisyCGDError:
-        raise
-    except ValueError as error:
-        raise DataError(without_values(error)) from None
 
 
 def score_of(estimator: PrivateEstimator, records: Records) -> float:

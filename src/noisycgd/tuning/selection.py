@@ -25,9 +25,19 @@ from noisycgd.statements import state_selection
 from noisycgd.training import Randomness, system_randomness
 from noisycgd.training.watching import is_watched
 from noisycgd.tuning.budget import Budget, check_tunable, may_sample
-from noisycgd.tuning.candidates import Candidates, drawn_seed
+from noisycgd.tuning.candidates import Candidates
 from noisycgd.tuning.scores import Score, private_score, public_score
-from noisycgd.tuning.trials import Trial, best_of, draw_number, run_trials, trial_progress, unwarned
+from noisycgd.tuning.trials import (
+    Trial,
+    best_of,
+    draw_number,
+    make_trial,
+    run_trials,
+    trial_progress,
+    unfitted_copy,
+    unwarned,
+    with_fixed_seed,
+)
 from noisycgd.types import Guarantee
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -178,7 +188,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             delattr(self, name)
 
     def _selected(self, X: Any, y: Any, X_public: Any, y_public: Any) -> dict[str, Any]:
-        estimator = _with_fixed_seed(check_tunable(self.estimator))
+        estimator = with_fixed_seed(check_tunable(self.estimator))
         candidates = Candidates(self.candidates, estimator)
         plan = plan_selection(
             law=self.law,
@@ -188,7 +198,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             sampled=may_sample(estimator, candidates),
         )
         public = self._check_public(X_public, y_public)
-        reader = _copy(estimator)
+        reader = unfitted_copy(estimator)
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
         encoded = reader._encode_target(targets)
@@ -242,7 +252,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         # K has a generator of its own, and so has each trial: a published candidate or seed says nothing of the others.
         number = draw_number(budget.plan.trials, randomness.generator())
         # One more for the model without a trial; all are checked before the first one runs.
-        trials = [_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1))]
+        trials = [make_trial(estimator, candidates, budget, randomness.spawn(t)) for t in range(max(number, 1))]
         if number == 0:
             return trials[0], trials[0].estimator._fit(X, y, None), True
         best = best_of(self._outcomes(trials, X, y), score)
@@ -340,30 +350,3 @@ def _forget_frames(error: BaseException | None) -> None:
     while error is not None:
         traceback.clear_frames(error.__traceback__)
         error = error.__cause__ or error.__context__
-
-
-def _with_fixed_seed(estimator: PrivateEstimator) -> PrivateEstimator:
-    """Each draw from a shared generator would say how many trials had drawn before."""
-    if isinstance(estimator.random_state, np.random.RandomState):
-        return _copy(estimator).set_params(random_state=drawn_seed(estimator.random_state))  # type: ignore[no-any-return]
-    return estimator
-
-
-def _copy(estimator: PrivateEstimator) -> PrivateEstimator:
-    return type(estimator)(**estimator.get_params(deep=False))
-
-
-def _trial(
-    estimator: PrivateEstimator,
-    candidates: Candidates,
-    budget: Budget,
-    randomness: Randomness,
-) -> Trial:
-    generator = randomness.generator()
-    parameters = candidates.draw(generator)
-    # Never a function of the trial's number, which a published seed would tell. A stated seed holds for all of them.
-    seed = estimator.random_state
-    if seed is None:
-        seed = int(generator.integers(2**32))
-    ready = budget.ready(_copy(estimator).set_params(random_state=seed), parameters)
-    return Trial(parameters, ready, randomness)

@@ -18,6 +18,8 @@ from noisycgd.accounting.trials import Trials
 from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.estimators._many import fit_many
 from noisycgd.training import Randomness
+from noisycgd.tuning.budget import Budget
+from noisycgd.tuning.candidates import Candidates, drawn_seed
 
 T = TypeVar("T")
 
@@ -32,6 +34,40 @@ class Trial:
     """Unfitted, with the candidate's parameters and its noise."""
     randomness: Randomness
     """Of this trial alone."""
+
+
+def make_trial(estimator: PrivateEstimator, candidates: Candidates, budget: Budget, randomness: Randomness) -> Trial:
+    """Draw a candidate and give it its noise; raises if the candidate breaks a requirement.
+
+    Parameters
+    ----------
+    estimator : PrivateEstimator
+        What all candidates have in common, see `with_fixed_seed`; it is left as it is.
+    candidates : Candidates
+    budget : Budget
+    randomness : Randomness
+        Of this trial alone.
+    """
+    generator = randomness.generator()
+    parameters = candidates.draw(generator)
+    # Never a function of the trial's number, which a published seed would tell. A stated seed holds for all of them.
+    seed = estimator.random_state
+    if seed is None:
+        seed = int(generator.integers(2**32))
+    ready = budget.ready(unfitted_copy(estimator).set_params(random_state=seed), parameters)
+    return Trial(parameters, ready, randomness)
+
+
+def with_fixed_seed(estimator: PrivateEstimator) -> PrivateEstimator:
+    """The estimator, or a copy with one draw from its generator: a draw per trial would tell how many there were."""
+    if isinstance(estimator.random_state, np.random.RandomState):
+        return unfitted_copy(estimator).set_params(random_state=drawn_seed(estimator.random_state))  # type: ignore[no-any-return]
+    return estimator
+
+
+def unfitted_copy(estimator: PrivateEstimator) -> PrivateEstimator:
+    """A copy that shares the parameters' values, where `sklearn.base.clone` copies these too."""
+    return type(estimator)(**estimator.get_params(deep=False))
 
 
 def draw_number(law: Trials, generator: np.random.Generator) -> int:
