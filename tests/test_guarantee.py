@@ -1,22 +1,28 @@
 import json
 import math
+import re
 
 import numpy as np
 import pytest
+from scipy import stats
+from sklearn.base import clone
 
-from noisycgd import Guarantee
+from noisycgd import Guarantee, LinearClassifier, ReLUNetworkClassifier, SSPClassifier
 from noisycgd._validation import ModelFileError, NoisyCGDError, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
+from noisycgd.accounting.reach import delta_of_reach
 from noisycgd.data import RowBounds
 from noisycgd.guarantee import profile_of, read_guarantee, with_assumed_public
 from noisycgd.planning import LAWS, plan_noisy_cgd, plan_selection
 from noisycgd.statements import state_guarantee, state_selection
+from noisycgd.training.noise import REACH
 from noisycgd.types import (
     CYCLIC_ORDERS,
     Adjacency,
     EpsilonDelta,
     GaussianMu,
     LossCertificate,
+    NoiseMultiplier,
     Order,
     Status,
     ThreatModel,
@@ -114,6 +120,42 @@ class TestStatus:
         assert again.assumed_public == ("labels", "the range", "columns", "bounds")
         assert again.reasons == found.reasons
         assert proved.status is Status.PROVED
+
+    @pytest.mark.parametrize(
+        ("model", "ends"),
+        [
+            (LinearClassifier(epsilon=1.0), False),
+            (LinearClassifier(epsilon=15.0), False),
+            (LinearClassifier(epsilon=1.0, delta=1e-9), False),
+            (LinearClassifier(epsilon=30.0), True),
+            (LinearClassifier(epsilon=8.0, delta=1e-11), True),
+            (LinearClassifier(epsilon=None, noise_multiplier=0.5, delta=1e-8, epochs=1), True),
+            (LinearClassifier(method="dpsgd", epsilon=5.0), False),
+            (LinearClassifier(method="dpsgd", epsilon=1e3), True),
+            (LinearClassifier(method="noisy-gd", epsilon=5.0, epochs=3), False),
+            (LinearClassifier(method="noisy-gd", epsilon=50.0, epochs=3), True),
+            (SSPClassifier(epsilon=8.0), False),
+            (SSPClassifier(epsilon=30.0, delta=1e-12), True),
+            (ReLUNetworkClassifier(epsilon=5.0, learning_rate=0.1, width=3, epochs=2), False),
+            (ReLUNetworkClassifier(epsilon=1e3, learning_rate=0.1, width=3, epochs=2), True),
+        ],
+    )
+    def test_noise_that_ends_where_it_shows_makes_it_conditional(self, model, ends):
+        X = np.random.default_rng(0).standard_normal((60, 3))
+        g = clone(model).set_params(classes=[0, 1]).fit(X, np.arange(60) % 2).guarantee_
+        assert g.status is (Status.CONDITIONAL if ends else Status.PROVED)
+        told = [reason for reason in g.reasons if "end at 9.155 standard deviations" in reason]
+        assert len(told) == len(g.reasons) == ends
+        assert read_guarantee(saved(g)) == g
+
+    def test_so_much_delta_there_is_in_truth(self):
+        # All rows equal, labels alternating, one label turned: the only step's gradients differ by 2 C. What leaves
+        # the other data set's reach has its own probability, whatever the epsilon.
+        plan, g = stated(n_records=50, batch_size=50, epochs=1, target=NoiseMultiplier(0.5, 1e-8))
+        true = stats.norm.sf(REACH - 2 / plan.noise_multiplier)
+        assert true > 10 * g.delta
+        (reason,) = g.reasons
+        assert true <= float(re.search(r"add (\S+) to delta", reason)[1]) < 1.01 * true
 
     def test_void_does_not_claim_secret_noise(self):
         text = str(stated(secret=False)[1])
@@ -218,9 +260,9 @@ class TestReading:
         assert read_guarantee({**saved(g), "epsilon": float(np.nextafter(g.epsilon, 3))}).epsilon > g.epsilon
 
 
-def selected(law="poisson", sampled=False, **changes):
-    budget = plan_selection(law=law, mean_trials=6, epsilon=3.0, delta=1e-5, sampled=sampled)
-    winner = stated(target=GaussianMu(budget.mu, 1e-5), secret=changes.pop("winner_secret", True))[1]
+def selected(law="poisson", sampled=False, epsilon=3.0, delta=1e-5, **changes):
+    budget = plan_selection(law=law, mean_trials=6, epsilon=epsilon, delta=delta, sampled=sampled)
+    winner = stated(target=GaussianMu(budget.mu, delta), secret=changes.pop("winner_secret", True))[1]
     facts = {"secret": True, "n_scored": 0, "untrained": False, **changes}
     return state_selection(winner, budget, **facts)
 
@@ -262,6 +304,15 @@ class TestSelection:
         g = selected(secret=False, winner_secret=winner_secret)
         assert g.status is Status.VOID
         assert len(g.reasons) == 1
+
+    def test_the_end_of_the_noise_counts_in_every_trial(self):
+        assert selected(epsilon=20.0, delta=1e-4).status is Status.PROVED
+        budget = plan_selection(mean_trials=6, epsilon=60.0, delta=1e-5)
+        lost = 2 * 6 * delta_of_reach(budget.mu, REACH, 2.0**40)
+        for again in (selected(epsilon=60.0), selected(epsilon=60.0, n_scored=9)):
+            assert again.status is Status.CONDITIONAL
+            (reason,) = again.reasons
+            assert reason.endswith(f"may add {rounded_up(lost)} to delta")
 
     def test_the_untrained_one_is_marked(self):
         assert "untrained: no trial ran" in str(selected(untrained=True))

@@ -19,8 +19,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigvalsh
@@ -29,7 +27,7 @@ from scipy.special import ndtri
 from noisycgd._validation import DataError, check_choice, check_integer, check_real, refuse
 from noisycgd.accounting import GaussianProfile, calibrate_noise, composition_mu
 from noisycgd.planning.settings import check_settings
-from noisycgd.training.noise import Randomness
+from noisycgd.training.noise import Randomness, double_normal
 from noisycgd.types import Order, Target
 
 LARGEST_N_FEATURES = 8192
@@ -290,9 +288,7 @@ def release(statistics: Statistics, plan: SSPPlan, randomness: Randomness) -> No
     _check_fits(statistics, plan)
     D, q = statistics.moments.shape
     # float64: a single release shows each draw, and its sums are in float64.
-    with jax.enable_x64(True):
-        shapes = (D, D), (1,), (D, q)
-        A, z, Z = (np.asarray(jax.random.normal(randomness.key(), shape, jnp.float64)) for shape in shapes)
+    A, z, Z = (double_normal(randomness.key(), shape) for shape in ((D, D), (1,), (D, q)))
     gram = A + A.T
     gram *= plan.gram_std / 2
     gram += statistics.gram

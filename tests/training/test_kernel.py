@@ -6,8 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from noisycgd.contrasts import ContrastLoss, contrast_basis
 from noisycgd.losses import EnvelopeSoftmax, MarginSoftmax, NormClippedSoftmax
 from noisycgd.planning import plan_noisy_cgd
+from noisycgd.training import kernel
 from noisycgd.training.kernel import StepBatch, run_epoch, summed_gradient
 from noisycgd.types import NoiseMultiplier
 
@@ -190,6 +192,93 @@ def test_rounding_moves_the_weights_far_less_than_a_record_can(make_problem, as_
         weights = np.float32(weights)
         error = np.linalg.norm(step(weights, "float32", "float32") - step(weights, "float64", "float64"))
         assert error > (5e-3, 0.3)[when] * moved
+
+
+def fixed_records(rows):
+    """A batch of two classes with one label, whose residual at the zero model is (nearly) as long as it gets."""
+    b = len(rows)
+    return StepBatch(
+        jnp.asarray(rows),
+        jnp.ones((b, 1), jnp.int8),
+        jnp.zeros(b, jnp.int32),
+        jnp.ones(b, jnp.float32),
+        jnp.zeros(()),
+        jnp.int32(0),
+    )
+
+
+class TestLargeSums:
+    """Batches beyond LARGEST_SUM are added up in float64, part by part (THEORY section 5)."""
+
+    @pytest.mark.parametrize("b", [7, 8, 9, 23, 24])
+    def test_parts_add_up_to_the_whole(self, make_problem, as_epoch, monkeypatch, b):
+        problem = make_problem(MarginSoftmax(2.0), 3, n=b, b=b)
+        levels, weights = jnp.asarray(problem.features.levels), random_weights(problem, 1.0)
+        batch = one_batch(as_epoch(problem.batches, 0.1), 0)
+        whole = summed_gradient(weights, batch, levels, problem.loss)
+        monkeypatch.setattr(kernel, "LARGEST_SUM", 8)
+        with jax.enable_x64(True):
+            parts = summed_gradient(weights, batch, levels, problem.loss)
+        assert parts.dtype == (np.float64 if b > 8 else np.float32)
+        np.testing.assert_allclose(parts, whole, rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("b", [1000, 60_000])
+    def test_no_record_moves_a_sum_by_more_than_is_counted(self, monkeypatch, b):
+        # Rows that nearly agree, one of them turned round: the worst that was found for rounding.
+        rng = np.random.default_rng(0)
+        rows = rng.standard_normal(3) + 0.2 * rng.standard_normal((b, 3))
+        rows = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        loss = ContrastLoss(MarginSoftmax(20.0), jnp.asarray(contrast_basis(MarginSoftmax(20.0), 2)))
+        weights, levels = jnp.zeros((1, 3), jnp.float32), jnp.ones(1, jnp.float32)
+
+        def excess():
+            add = jax.jit(lambda batch: summed_gradient(weights, batch, levels, loss))
+            with jax.enable_x64(True):
+                found = np.asarray(add(fixed_records(rows)), np.float64)
+                moved = []
+                for i in rng.integers(b, size=20):
+                    other = rows.copy()
+                    other[i] *= -1
+                    moved.append(np.linalg.norm(np.asarray(add(fixed_records(other)), np.float64) - found))
+            return max(moved) / (2 * np.sqrt(2)) - 1
+
+        assert excess() < 2e-4
+        if b > kernel.LARGEST_SUM:
+            # Negative control: one float32 sum of them all.
+            monkeypatch.setattr(kernel, "LARGEST_SUM", b)
+            assert excess() > 5e-4
+
+
+def test_rounding_of_records_made_to_that_end():
+    # All rows equal, logits where the loss bends most: every record's rounding points the same way, and the step may
+    # take two models further apart, which the proof excludes. THEORY section 5 says by how much of s.
+    b, d, margin = 980, 64, 20.0
+    rng = np.random.default_rng(0)
+    row = rng.standard_normal(d)
+    row = (row / np.linalg.norm(row)).astype(np.float32)
+    basis = contrast_basis(MarginSoftmax(margin), 2)
+    loss = ContrastLoss(MarginSoftmax(margin), jnp.asarray(basis))
+    rate = 0.97 * 2 / MarginSoftmax(margin).certificate(2).smoothness
+
+    def spread(products):
+        with jax.enable_x64(True):
+            batch = fixed_records(np.tile(row, (b, 1)).astype(products))
+            levels = jnp.ones(1, products)
+            add = jax.jit(lambda weights: summed_gradient(weights.astype(products), batch, levels, loss))
+            worst, rng = -np.inf, np.random.default_rng(1)
+            for _ in range(60):
+                first = 0.3 * margin / 8 * rng.standard_normal((1, d))
+                bend = margin / (basis[0, 0] - basis[0, 1]) * (1 + 0.02 * rng.standard_normal())
+                first += (bend - first @ row) * row / (row @ row)
+                way = rng.standard_normal((1, d))
+                second = first + 1e-6 * margin * way / np.linalg.norm(way)
+                step = np.asarray(add(jnp.asarray(second)) - add(jnp.asarray(first)), np.float64) * rate / b
+                worst = max(worst, np.linalg.norm(second - first - step) - np.linalg.norm(second - first))
+        return worst / (rate * 2 * np.sqrt(2) / b)
+
+    assert 1e-4 < spread("float32") < 5e-3
+    # In float64 the step brings models together, as the proof says, up to rounding that is far below.
+    assert spread("float64") < 1e-9
 
 
 def equations(jaxpr):

@@ -8,8 +8,8 @@ import pytest
 from scipy import stats
 
 from noisycgd._validation import ParameterError
-from noisycgd.training import predictable_randomness, system_randomness
-from noisycgd.training.noise import _normal_of, _threefry, random_bits, standard_normal
+from noisycgd.training import noise, predictable_randomness, system_randomness
+from noisycgd.training.noise import REACH, _normal_of, _threefry, double_normal, random_bits, standard_normal
 
 LEVEL = 1e-9
 """Error probability of each statistical test; operating-system randomness is replaced by a seeded stream."""
@@ -212,6 +212,26 @@ def test_every_word_becomes_its_normal(exact_normals):
     np.testing.assert_array_equal(_normal_of(high ^ 2**31, low), -actual)
     # Negative control: 32 bits alone are not enough.
     assert not np.allclose(_normal_of(high, np.zeros_like(low)), expected, rtol=5e-7)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 70_000), (0, 4)])
+def test_draws_in_double_precision_are_the_same_to_single_precision(shape):
+    key = jax.random.key(5)
+    found = double_normal(key, shape)
+    assert (found.shape, found.dtype) == (shape, np.float64)
+    np.testing.assert_allclose(found, standard_normal(key, shape), rtol=1e-6, atol=1e-12)
+
+
+def test_draws_in_double_precision_end_where_single_ones_do(monkeypatch, exact_normals):
+    numbers = np.concatenate([[0, 1, 5, 2**63 - 1], 2 ** np.arange(1, 63, 4)]).astype(np.uint64)
+    high, low = words_of(np.concatenate([numbers, numbers + np.uint64(2**63)]))
+    monkeypatch.setattr(noise, "_words", lambda key, shape: (high, low))
+    found = double_normal(None, high.shape)
+    expected = exact_normals(high[: len(numbers)], low[: len(numbers)])
+    # Near the middle a number of 63 bits is one of 53.
+    np.testing.assert_allclose(found[: len(numbers)], expected, rtol=1e-12, atol=1e-15)
+    np.testing.assert_array_equal(found[len(numbers) :], -found[: len(numbers)])
+    assert found.max() == REACH
 
 
 @pytest.fixture(scope="module")

@@ -146,7 +146,7 @@ def tradeoff(
         profile, name = profile_of(guarantee), str(model)
     else:
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
-        profile, name = GaussianProfile(mu), f"{mu:.4g}-GDP"
+        profile, name = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
     curve = tradeoff_curve(profile, name)
     _write(curve, csv_file, plot)
@@ -163,7 +163,7 @@ def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Pa
         return
     typer.echo(comparison.title)
     rows = [
-        (c.name, f"{rounded_up(c.y[-1])} at {comparison.x_label} = {c.x[-1]:g} ({c.threat_model})")
+        (c.name, f"{rounded_up(c.y[-1])} at {comparison.x_label} = {rounded_up(c.x[-1])} ({c.threat_model})")
         for c in comparison.curves
     ]
     print_rows(rows)

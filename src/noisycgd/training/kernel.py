@@ -8,11 +8,14 @@ in which they lie. With a (d, M q) state XLA copies each batch, transposed; besi
 else.
 
 Products are float32, the weights between steps float64. A step moves a weight by far less than its size, the less the
-later under a decaying schedule: in float32, rounding alone would come to 0.4 of what one record can move.
+later under a decaying schedule: in float32, rounding alone would come to 0.4 of what one record can move. Large batches
+are added up in parts, these in float64: rounding grows with the number of records under one float32 sum, and could
+exceed what one of 10^6 records can move by a part in 40.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -23,6 +26,9 @@ from noisycgd.training.noise import standard_normal
 
 # Accelerators would otherwise round the factors of a float32 product to TF32 or bfloat16 (THEORY section 5).
 _multiply = partial(jnp.matmul, precision=jax.lax.Precision.HIGHEST)
+
+LARGEST_SUM = 2048
+"""Records under one float32 sum, at most (THEORY section 5)."""
 
 
 class Residual(Protocol):
@@ -45,6 +51,32 @@ class StepBatch(NamedTuple):
 
 def summed_gradient(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Residual) -> jax.Array:
     """(M q, d) weights -> (M q, d) sum over the batch of the records' gradients (THEORY section 3).
+
+    A batch of more than `LARGEST_SUM` records is taken in equal parts, whose sums are added in float64.
+    """
+    b = len(batch.rows)
+    n_parts = math.ceil(b / LARGEST_SUM)
+    if n_parts == 1:
+        return _sum_of_part(weights, batch, levels, loss)
+    size = b // n_parts
+
+    def part(start: int | jax.Array, size: int) -> jax.Array:
+        rows, patterns, targets, scales = (
+            jax.lax.dynamic_slice_in_dim(leaf, start, size)
+            for leaf in (batch.rows, batch.patterns, batch.targets, batch.scales)
+        )
+        taken = batch._replace(rows=rows, patterns=patterns, targets=targets, scales=scales)
+        return _sum_of_part(weights, taken, levels, loss).astype(float)
+
+    total: jax.Array = jax.lax.fori_loop(
+        0, n_parts, lambda i, total: total + part(i * size, size), jnp.zeros(weights.shape, float)
+    )
+    left = b - n_parts * size
+    return total + part(n_parts * size, left) if left else total
+
+
+def _sum_of_part(weights: jax.Array, batch: StepBatch, levels: jax.Array, loss: Residual) -> jax.Array:
+    """The sum in one pass.
 
     Gates are applied by reshape, multiply and sum: XLA fuses these into one pass beside the products, which an
     einsum over the same axes would turn into many small products.

@@ -1,6 +1,6 @@
 """Where secret randomness comes from: the operating system, afresh in every fit.
 
-`standard_normal` turns a key into noise.
+`standard_normal` turns a key into noise, `double_normal` does for the few draws that must be float64.
 
 Three streams leave this file: the permutation behind the batches (which may be published), the keys of the noise, and
 generators for other secret choices, such as the number of trials (the last two are never stored).
@@ -14,6 +14,7 @@ import math
 import os
 from collections.abc import Iterator
 from contextvars import ContextVar
+from functools import partial
 from typing import Protocol
 
 import jax
@@ -114,6 +115,9 @@ def predictable_randomness(seed: int) -> Iterator[None]:
         _seed.reset(token)
 
 
+REACH = float(-ndtri(2.0**-65))
+"""Where draws end, 9.155: the smallest tail probability that 64 bits give, sign included (THEORY section 5)."""
+
 # Threefry-2x32 with 20 rounds (Salmon et al. 2011): the generator behind `jax.random`.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -140,7 +144,7 @@ _NEAR, _FAR = _fitted(0, _CENTRE, 1), _fitted(*_ROOTS, 2)
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Independent standard normals in float32, each from all 64 bits of a Threefry block, in one pass over memory.
 
-    They reach 9.15 standard deviations. One bit is the sign, 63 are the tail probability, which float32 holds to 24
+    They end at `REACH`. One bit is the sign, 63 are the tail probability, which float32 holds to 24
     digits however small it is; so tails have no grid but float32's own. `jax.random.normal` has 2^23 values up to 5.4.
 
     Parameters
@@ -161,6 +165,30 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     the transformation and whatever uses the result.
     """
     return _normal_of(*_threefry(jax.random.key_data(key), *_counters(shape)))
+
+
+def double_normal(key: jax.Array, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """Independent standard normals in float64, made outside of JAX from the same bits as those of `standard_normal`.
+
+    Raises
+    ------
+    ParameterError
+        As `standard_normal`.
+    """
+    high, low = (np.asarray(words).ravel() for words in _words(key, shape))
+    normals = np.empty(high.size)
+    # Parts of 2^16 stay in the cache.
+    for start in range(0, high.size, 1 << 16):
+        part = slice(start, start + (1 << 16))
+        word = high[part].astype(np.uint64) << np.uint64(32) | low[part]
+        tail = (word & np.uint64(2**63 - 1)).astype(np.float64) + 0.5
+        normals[part] = np.copysign(ndtri(tail * 2.0**-64), 0.5 - (word >> np.uint64(63)))
+    return normals.reshape(shape)
+
+
+@partial(jax.jit, static_argnames="shape")
+def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
+    return _threefry(jax.random.key_data(key), *_counters(shape))
 
 
 def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:

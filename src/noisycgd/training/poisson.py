@@ -12,13 +12,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from noisycgd._validation import check_integer, refuse
+from noisycgd.training.kernel import LARGEST_SUM
 from noisycgd.training.models import Parameters, RecordModel
 from noisycgd.training.noise import Randomness, random_bits, standard_normal
 from noisycgd.training.watching import show
 from noisycgd.types import PoissonPlan
 
-# Chunks of at most so many records keep a step's memory small, whatever the batch size.
-_LARGEST_CHUNK = 2048
 # 1 batch in 160 overflows its chunk: a larger one wastes slots in every step, a smaller one needs a second more often.
 _DEVIATIONS = 2.5
 
@@ -89,7 +88,7 @@ def train_poisson(
     _check_fits(records, plan)
     n, b = plan.n_records, plan.batch_size
     chunk = default_chunk(n, b) if chunk_size is None else check_integer("chunk_size", chunk_size, low=1)
-    # The state stays float32; iterates are summed in float64.
+    # The state stays float32; iterates, and the chunks of large batches, are added in float64.
     with jax.enable_x64(True):
         records = jax.tree.map(jnp.asarray, records)
         # A copy: the epochs consume their state.
@@ -146,11 +145,12 @@ def run_poisson_epoch(
         t, eta = now
         theta = state.parameters
         mask = sample_mask(jax.random.fold_in(sampling_key, t), n, sampling_rate)
-        gradient = masked_sum(theta, records, model, mask, chunk_size)
+        gradient = masked_sum(theta, records, model, mask, chunk_size, wide=sampling_rate * n > chunk_size)
         noise = normal_like(jax.random.fold_in(noise_key, t), theta)
 
         def moved(v: jax.Array, g: jax.Array, z: jax.Array) -> jax.Array:
-            return v - eta * (g / settings.batch_size + settings.l2 * v + settings.noise_std * z)
+            # Rounded after the noise, not before: one of 10^6 records could otherwise move a sum more than is counted.
+            return (v - eta * (g / settings.batch_size + settings.l2 * v + settings.noise_std * z)).astype(v.dtype)
 
         theta = jax.tree.map(moved, theta, gradient, noise)
         if settings.radius is not None:
@@ -181,9 +181,12 @@ def sample_mask(key: jax.Array, n_records: int, rate: float) -> jax.Array:
 
 
 def masked_sum(
-    parameters: Parameters, records: Any, model: RecordModel, mask: jax.Array, chunk_size: int
+    parameters: Parameters, records: Any, model: RecordModel, mask: jax.Array, chunk_size: int, *, wide: bool
 ) -> Parameters:
-    """Sum of the gradients of all records in a mask of shape (n,), `chunk_size` of them at a time."""
+    """Sum of the gradients of all records in a mask of shape (n,), `chunk_size` of them at a time.
+
+    Chunks are added in float64 if `wide`, as they must be where batches have many (THEORY section 5).
+    """
     running = jnp.cumsum(mask, dtype=jnp.int32)
 
     def unfinished(state: tuple[jax.Array, Parameters]) -> jax.Array:
@@ -195,7 +198,7 @@ def masked_sum(
         part = model.clipped_sum(parameters, chunk, present)
         return first + chunk_size, jax.tree.map(jnp.add, total, part)
 
-    nothing = jnp.int32(0), jax.tree.map(jnp.zeros_like, parameters)
+    nothing = jnp.int32(0), jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, float if wide else leaf.dtype), parameters)
     return jax.lax.while_loop(unfinished, add, nothing)[1]
 
 
@@ -235,7 +238,7 @@ def default_chunk(n_records: int, batch_size: int) -> int:
     """Chunk size, from n and b alone: equal chunks of moderate size that together just hold almost every batch."""
     deviation = math.sqrt(batch_size * (1 - batch_size / n_records))
     capacity = min(n_records, math.ceil(batch_size + _DEVIATIONS * deviation))
-    return math.ceil(capacity / math.ceil(capacity / _LARGEST_CHUNK))
+    return math.ceil(capacity / math.ceil(capacity / LARGEST_SUM))
 
 
 def _check_fits(records: Any, plan: PoissonPlan) -> None:

@@ -6,8 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.metrics import check_scoring, get_scorer_names
@@ -17,6 +15,7 @@ from noisycgd.data.sources import to_vector
 from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.estimators._reading import read_rows
 from noisycgd.statements import score_std
+from noisycgd.training.noise import double_normal
 from noisycgd.tuning.trials import Trial
 
 Score = Callable[[tuple[Trial, PrivateEstimator]], float]
@@ -73,9 +72,7 @@ def private_score(mu: float, X: NDArray[Any], y: NDArray[Any]) -> Score:
         trial, model = outcome
         accuracy = np.mean(model.predict(X) == y)
         # A stream of its own, so that the noise does not depend on where the trial ran.
-        key = trial.randomness.spawn(0).key()
-        with jax.enable_x64(True):
-            noise = float(jax.random.normal(key, (), jnp.float64))
+        noise = float(double_normal(trial.randomness.spawn(0).key(), ()))
         return _finite(accuracy + std * noise)
 
     return score
