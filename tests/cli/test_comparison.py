@@ -4,6 +4,9 @@ import csv
 
 import pytest
 
+from noisycgd._validation import rounded_up
+from noisycgd.accounting import gaussian_mu
+
 RUN = ["--records", 6000, "--batch-size", 100, "--epochs", 20]
 
 
@@ -57,14 +60,39 @@ def test_tradeoff_in_words_and_for_a_model(noisycgd, tmp_path) -> None:
     noisycgd("fit", "digits", "--epochs", 1, "--hyperplanes", 2, "--delta", 1e-4, "--out", "m")
     assert noisycgd("tradeoff", "--model", "m", "--delta", 1e-4, "--json").json["epsilon"] == pytest.approx(1.0)
     assert "exactly one" in noisycgd("tradeoff").error
-    assert "exactly one" in noisycgd("tradeoff", "--mu", 1, "--epsilon", 1).error
+    assert "got '--mu and --epsilon'" in noisycgd("tradeoff", "--mu", 1, "--epsilon", 1).error
+
+
+def test_tradeoff_of_two_numbers_says_of_which_mechanism(noisycgd) -> None:
+    # Pure (1.33, 0)-DP allows an advantage of (e^1.33 - 1) / (e^1.33 + 1), far more than the Gaussian's.
+    told = noisycgd("tradeoff", "--epsilon", 1.33).out
+    found = noisycgd("tradeoff", "--epsilon", 1.33, "--json").json
+    assert found["advantage"] < 0.3 < 0.58
+    assert found["provided"].startswith(f"the mechanism is {rounded_up(gaussian_mu(1.33, 1e-5))}-GDP; another one")
+    assert found["provided"] in told
+    noisycgd("fit", "digits", "--epochs", 1, "--hyperplanes", 2, "--delta", 1e-4, "--out", "m")
+    assert "provided" not in noisycgd("tradeoff", "--model", "m", "--delta", 1e-4).out
+    assert noisycgd("tradeoff", "--model", "m", "--delta", 1e-4, "--json").json["provided"] is None
+
+
+def test_epsilons_are_rounded_up_wherever_they_stand(noisycgd, tmp_path) -> None:
+    shown = noisycgd("compare", "shuffling", "--batches", 60, "--noise-multiplier", 5).out
+    exact = noisycgd("compare", "shuffling", "--batches", 60, "--noise-multiplier", 5, "--json").json
+    for line, curve in zip(shown.splitlines()[1:], exact["curves"], strict=False):
+        epsilon = float(line.split(" = ")[1].split()[0])
+        assert curve["x"][-1] <= epsilon <= curve["x"][-1] * (1 + 1e-5)
+    noisycgd("tradeoff", "--mu", 1.23441, "--csv", "t.csv")
+    assert "1.235-GDP" in (tmp_path / "t.csv").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
         (["epochs", *RUN, "--noise-multiplier", 15, "--mechanism", "magic"], "mechanism must be one of"),
-        (["epochs", *RUN, "--noise-multiplier", 15, "--plot", "c.bmp"], "format must be one of"),
+        (
+            ["epochs", *RUN, "--noise-multiplier", 15, "--plot", "c.bmp", "--csv", "c.csv"],
+            "format of a picture must be one of",
+        ),
         (["epochs", *RUN, "--noise-multiplier", -1], "noise_multiplier must be"),
         (["shuffling", "--batches", 0, "--noise-multiplier", 5], "batches must be"),
         (["schedules", *RUN, "--epsilon", 0], "epsilon must be"),

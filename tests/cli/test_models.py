@@ -128,6 +128,9 @@ def test_predict_needs_no_target_in_a_column_of_its_name(noisycgd, tmp_path, sch
         assert len(done.out.splitlines()) == 1 + len(rows)
         if not stand_in:
             assert noisycgd("evaluate", "m", "new.csv").error
+    if schema:
+        np.savez(tmp_path / "new.npz", X=np.ones((3, 2)))
+        assert "a table with named columns, as the schema has them" in noisycgd("predict", "m", "new.npz").error
 
 
 def test_a_target_of_lists_is_refused_in_one_line(noisycgd, tmp_path) -> None:
@@ -286,7 +289,9 @@ def test_npz(noisycgd, tmp_path) -> None:
     assert noisycgd("fit", "data.npz", *QUICK, "--out", "m", "--json").code == 0
     np.savez(tmp_path / "new.npz", X=X)
     assert noisycgd("predict", "m", "new.npz").code == 0
-    assert "targets" in noisycgd("evaluate", "m", "new.npz").error
+    assert "Save an array y beside X" in noisycgd("evaluate", "m", "new.npz").error
+    assert "Save an array y beside X" in noisycgd("fit", "new.npz").error
+    assert "got 'y'" in noisycgd("fit", "data.npz", "--target", "y").error
 
 
 def test_unproven_is_refused_or_labelled(noisycgd) -> None:

@@ -35,7 +35,7 @@ def norms(rows):
     column_bounds=st.sampled_from([None, (0.0, 1.0), (-1e300, 1e307), (0.1, 0.7)]),
 )
 def test_no_row_exceeds_the_radius(rows, row_norm, method, center, bias, column_bounds):
-    bounds = make(row_norm, method, center, bias, column_bounds, rows.shape[1])
+    bounds = make(row_norm, method, center and rows.shape[1] > 1, bias, column_bounds, rows.shape[1])
     out = bounds(rows)
     assert out.dtype == np.float32
     assert out.shape == (len(rows), bounds.width(rows.shape[1]))
@@ -92,6 +92,12 @@ def test_small_but_real_differences_keep_their_direction():
     row = np.array([[1.0, 1.0, 1.0 + 2**-23]])
     expected = np.array([[-1.0, -1.0, 2.0]]) / np.sqrt(6)
     np.testing.assert_allclose(make(center=True)(row), expected, rtol=1e-6)
+
+
+def test_centring_a_single_column_is_refused():
+    for bias in (0.0, 1.0):
+        with pytest.raises(ParameterError, match=r"^center_rows must be False for a single column"):
+            make(center=True, bias=bias, n_features=1)
 
 
 def test_bias_survives_a_row_that_centring_cancels():

@@ -244,6 +244,8 @@ def test_wrong_name_and_folder(tmp_path, monkeypatch):
     monkeypatch.setenv(ENVIRONMENT_VARIABLE, str(tmp_path / "absent"))
     with pytest.raises(DataError, match="NOISYCGD_DATA must be an existing folder"):
         load_dataset("mnist")
+    # It is no file of a folder.
+    assert load_dataset("digits").n_rows == 1797
 
 
 def test_registry_states_public_facts():

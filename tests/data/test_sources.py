@@ -339,6 +339,17 @@ def test_to_vector_reads_arrow(y, expected):
     assert vector.tolist() == expected
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "UInt64", "int64[pyarrow]", "boolean", "bool[pyarrow]"])
+def test_to_vector_takes_pandas_own_integers_for_what_they_are(dtype):
+    values = [True, False, True] if "bool" in dtype else [0, 2**53, 2**53 + 1]
+    vector = to_vector(pd.Series(values, dtype=dtype))
+    assert isinstance(vector, np.ndarray)
+    assert vector.dtype.kind in ("b" if "bool" in dtype else "iu")
+    assert vector.tolist() == values
+    with pytest.raises(DataError, match=r"^y must be without missing values; got .1 missing"):
+        to_vector(pd.Series([*values, None], dtype=dtype))
+
+
 def test_to_vector_leaves_the_rest_and_refuses():
     for y in (np.ones(2), [1, 2], pd.Series([1]), pd.DataFrame({"y": [1]})):
         assert to_vector(y) is y

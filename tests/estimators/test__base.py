@@ -1,4 +1,5 @@
 import inspect
+from fractions import Fraction
 
 import numpy as np
 import pandas as pd
@@ -8,7 +9,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier
-from noisycgd.estimators import _gated
+from noisycgd.estimators import _gated, load_model
 from noisycgd.training import predictable_randomness
 from noisycgd.types import Order, Status
 
@@ -199,6 +200,16 @@ class TestWhatIsKept:
         for name in ("partial_fit", "warm_start", "loss_curve_", "n_iter_", "callbacks", "validation_fraction"):
             assert not hasattr(cls, name)
             assert name not in inspect.signature(cls).parameters
+
+    def test_parameters_stay_as_they_were_in_fit(self, tmp_path):
+        schedule, classes = [1.0, 0.5], [0, 1]
+        model = make(schedule=schedule, classes=classes, epsilon=Fraction(7, 2)).fit(X, Y)
+        schedule[0], classes[1:] = 7.0, [1, 99]
+        kept = model.fitted_parameters_
+        assert (kept["schedule"], kept["classes"], kept["epsilon"]) == ([1.0, 0.5], [0, 1], 3.5)
+        loaded = load_model(model.save(tmp_path / "m"))
+        assert (loaded.schedule, loaded.classes, loaded.epsilon) == ([1.0, 0.5], [0, 1], 3.5)
+        assert loaded.guarantee_ == model.guarantee_
 
     def test_a_second_fit_starts_anew(self):
         # One model is trained for long, the next must not profit from it: with the same noise both agree.

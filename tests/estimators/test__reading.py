@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator
 
-from noisycgd._validation import DataError, NoisyCGDError
+from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError
 from noisycgd.estimators._reading import read_records, read_rows
 
 SECRET = 271.828
@@ -79,6 +79,11 @@ def test_refusals_are_the_packages_own_and_quote_nothing(name):
 def test_columns_are_named_since_they_are_public(frame, expected):
     with pytest.raises(DataError, match=expected):
         read_records(BaseEstimator(), frame, Y)
+
+
+def test_columns_named_by_texts_and_numbers():
+    with pytest.raises(ParameterTypeError, match=r"^Feature names are only supported if all input features have str"):
+        read_records(BaseEstimator(), pd.DataFrame(X).rename(columns={0: "a"}), Y)
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "boolean", "Float32"])

@@ -101,6 +101,20 @@ class TestLabels:
         model = make().fit(X, LABELS["large"][TWO])
         assert model.classes_.tolist() == [2**62, 2**62 + 1]
 
+    @pytest.mark.parametrize("given", [False, True])
+    def test_large_nullable_integers_keep_their_digits(self, given):
+        labels = [2**53, 2**53 + 1]
+        y = pd.Series(np.array(labels)[TWO], dtype="Int64")
+        model = make(classes=labels if given else None).fit(X, y)
+        assert model.classes_.tolist() == labels
+        assert model.score(X, y) == model.score(X, y.to_numpy(np.int64))
+
+    def test_a_score_refuses_what_a_fit_would(self):
+        model = make().fit(X, np.where(TWO, "a", "b"))
+        labels = np.array(["a", None] * 24, dtype=object)
+        with pytest.raises(DataError, match=r"^y must be made of finite numbers, booleans or texts; got .object"):
+            model.score(X, labels)
+
     def test_a_column_is_flattened_with_a_warning(self):
         with pytest.warns(UserWarning, match="A column-vector y was passed"):
             make().fit(X, TWO[:, None])
@@ -175,7 +189,7 @@ class TestLabels:
         ids=["one class", "mixed", "missing", "continuous", "dates", "NaN", "complex", "two columns"],
     )
     def test_that_are_none(self, y, expected):
-        assert_refused(make(), ValueError, expected, y)
+        assert_refused(make(), DataError, expected, y)
 
     @pytest.mark.parametrize(
         "classes",

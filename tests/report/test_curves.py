@@ -29,5 +29,5 @@ def test_images(kind, start) -> None:
 
 
 def test_other_formats_are_refused() -> None:
-    with pytest.raises(ParameterError, match="format must be one of 'png', 'svg'"):
+    with pytest.raises(ParameterError, match="format of a picture must be one of 'png', 'svg'"):
         comparison_image(COMPARISON, "bmp")

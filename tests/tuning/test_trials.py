@@ -20,6 +20,7 @@ from noisycgd.tuning.trials import (
     run_trial,
     run_trials,
     trial_progress,
+    unwarned,
     with_fixed_seed,
 )
 
@@ -195,6 +196,28 @@ class TestRunners:
         thread.start()
         thread.join()
         assert seen == [before]
+
+
+def test_searches_in_threads_leave_the_filters_of_warnings_alone():
+    before = list(warnings.filters)
+    inside, leave = threading.Barrier(2), [threading.Event(), threading.Event()]
+    seen = []
+
+    def search(leave):
+        with unwarned():
+            inside.wait()
+            leave.wait()
+            seen.append(warnings.filters[0][0])
+
+    threads = [threading.Thread(target=search, args=(event,)) for event in leave]
+    for thread in threads:
+        thread.start()
+    # The first to enter leaves first: by itself it would put back its filters, and the second those of the first.
+    for event, thread in zip(leave, threads, strict=True):
+        event.set()
+        thread.join()
+    assert seen == ["ignore", "ignore"]
+    assert warnings.filters == before
 
 
 def test_progress_is_silent_without_a_terminal(capsys):

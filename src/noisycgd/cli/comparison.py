@@ -134,8 +134,11 @@ def tradeoff(
     from noisycgd.guarantee import profile_of
     from noisycgd.types import Guarantee, PrivacyProfile, Status
 
-    if sum(value is not None for value in (mu, epsilon, model)) != 1:
-        refuse("--mu, --epsilon, --model", "given once", None, "Give exactly one of them.")
+    options = {"--mu": mu, "--epsilon": epsilon, "--model": model}
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) != 1:
+        refuse("--mu, --epsilon, --model", "given once", " and ".join(given) or None, "Give exactly one of them.")
+    assumed = None
     profile: PrivacyProfile
     if model is not None:
         from noisycgd.estimators import load_model
@@ -147,13 +150,16 @@ def tradeoff(
     else:
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
         profile, name = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP"
+        assumed = f"the mechanism is {rounded_up(mu)}-GDP; another one with this epsilon and delta may be riskier"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
     curve = tradeoff_curve(profile, name)
     _write(curve, csv_file, plot)
     if as_json:
-        print_json({**asdict(risk), "adjacency": risk.adjacency.value})
+        print_json({**asdict(risk), "adjacency": risk.adjacency.value, "provided": assumed})
         return
     typer.echo(str(risk))
+    if assumed is not None:
+        typer.echo(f"All this provided that {assumed}. A saved model's own risk: --model.")
 
 
 def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Path | None) -> None:
@@ -175,10 +181,12 @@ def _write(comparison: Comparison, csv_file: Path | None, plot: Path | None) -> 
     from noisycgd.cli.files import write_bytes
     from noisycgd.report.curves import comparison_image
 
+    # Drawn before anything is written, should the picture's format be unknown.
+    image = None if plot is None else comparison_image(comparison, plot.suffix.lstrip(".").lower())
     if csv_file is not None:
         _write_csv(csv_file, comparison.rows())
-    if plot is not None:
-        write_bytes(plot, comparison_image(comparison, plot.suffix.lstrip(".").lower()))
+    if plot is not None and image is not None:
+        write_bytes(plot, image)
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:

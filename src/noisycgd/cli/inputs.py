@@ -110,7 +110,7 @@ class Records:
     def targets(self) -> NDArray[Any]:
         """The targets; raises DataError if there are none."""
         if self.y is None:
-            raise DataError("The data must have targets; got none. Name their column with --target, or save y.")
+            raise DataError("The .npz archive must have targets; got none. Save an array y beside X.")
         return self.y
 
 
@@ -163,9 +163,12 @@ def later_data(source: str, reading: Reading, *, data_dir: Path | None, needs_ta
 def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:
     path = Path(source)
     if path.suffix == ".npz":
-        for option, value in (("--schema", reading.schema), ("--target", None if reading.columns else reading.target)):
-            if value is not None:
-                raise DataError(message(option, "left out for an .npz file, which has no named columns", source))
+        if reading.schema is not None:
+            raise DataError(message(source, "a table with named columns, as the schema has them", "an .npz archive"))
+        if reading.target is not None and reading.columns is None:
+            raise DataError(
+                message("--target", "left out for an .npz file, which has no named columns", reading.target)
+            )
         arrays = read_npz(path)
         return Records(arrays["X"], arrays.get("y"))
     if not path.suffix and not path.exists():

@@ -64,11 +64,13 @@ class RowBounds:
         ------
         ParameterError
             If R is out of range, the method is unknown, or the column bounds are not finite pairs low < high,
-            one pair for all columns or one per column.
+            one pair for all columns or one per column, or centring would leave nothing of a row.
         """
         R = check_real("row_norm", row_norm, low=SMALLEST_ROW_NORM, high=LARGEST_ROW_NORM)
         check_choice("row_bounding", method, ROW_BOUNDINGS)
         constant = check_real("bias", bias)
+        if center and n_features == 1:
+            refuse("center_rows", "False for a single column, of which centring leaves zeros", center)
         return cls(R, method, bool(center), constant, _checked_column_bounds(column_bounds, n_features))
 
     def width(self, n_features: int) -> int:

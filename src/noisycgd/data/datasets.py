@@ -171,7 +171,8 @@ def _candidates(info: DatasetInfo, data_dir: str | Path | None) -> Iterator[Path
     stated, name = data_dir, "data_dir"
     if stated is None:
         stated, name = os.environ.get(ENVIRONMENT_VARIABLE), ENVIRONMENT_VARIABLE
-    if stated:
+    # Data that come with a library need no folder.
+    if stated and info.folders:
         root = Path(stated).expanduser()
         if not root.is_dir():
             raise DataError(message(name, "an existing folder", str(root), "Correct the path."))

@@ -179,8 +179,13 @@ def to_matrix(X: Any) -> tuple[Any, tuple[str, ...] | None]:
 def to_vector(y: Any) -> Any:
     """Make `y` fit for scikit-learn: Arrow and polars columns, or tables of one column, become (n,) NumPy arrays.
 
-    Everything else passes untouched. Raises `DataError` on missing values or several columns.
+    So do pandas' nullable integers and booleans, which scikit-learn would take for floats: two large labels could
+    become one. Everything else passes untouched. Raises `DataError` on missing values or several columns.
     """
+    kind: Any = getattr(y, "dtype", None)
+    if hasattr(y, "iloc") and not isinstance(kind, np.dtype) and getattr(kind, "kind", "O") in "biu":
+        _refuse_missing(int(y.isna().sum()))
+        return y.to_numpy(kind.numpy_dtype)
     if hasattr(y, "iloc") or not (hasattr(y, "__arrow_c_stream__") or hasattr(y, "__arrow_c_array__")):
         return y
     import pyarrow as pa
@@ -191,9 +196,13 @@ def to_vector(y: Any) -> Any:
     if len(parts) != 1:
         raise DataError(message("y", "one column", f"{len(parts)} columns", "Select the target's column."))
     column = parts[0]
-    if column.null_count:
-        raise DataError(message("y", "without missing values", f"{column.null_count} missing", "Drop those rows."))
+    _refuse_missing(column.null_count)
     return column.to_numpy()
+
+
+def _refuse_missing(count: int) -> None:
+    if count:
+        raise DataError(message("y", "without missing values", f"{count} missing", "Drop those rows."))
 
 
 def select(table: pa.Table, columns: Sequence[str]) -> pa.Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+import numbers
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
@@ -195,7 +196,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
             "bounds_": shape.bounds,
             **fitted,
             "guarantee_": as_watched(guarantee) if is_watched() else guarantee,
-            "fitted_parameters_": self.get_params(deep=False),
+            "fitted_parameters_": {name: _as_it_was(value) for name, value in self.get_params(deep=False).items()},
         }
 
     def _statement(self, plan: Any, bounds: RowBounds, secret: bool, encoded: Encoded) -> Guarantee:
@@ -265,6 +266,12 @@ def check_finite(*arrays: NDArray[Any]) -> None:
     """Refuse a model that diverged."""
     if not all(np.isfinite(array).all() for array in arrays):
         raise NoisyCGDError("training diverged: the parameters are not finite. Lower learning_rate.")
+
+
+def _as_it_was(value: Any) -> Any:
+    """A parameter that no later change of the user's object reaches, and that a file can hold."""
+    fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral | float | np.generic)
+    return float(value) if fraction else copy.deepcopy(value)
 
 
 def _check_flag(name: str, value: object) -> None:

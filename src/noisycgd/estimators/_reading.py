@@ -18,7 +18,8 @@ from noisycgd.data.sources import to_matrix, to_vector, unquoted
 _WAY_OUT = "Reshape your data to a row of finite numbers for each record, and one target per row."
 # Refusals of scikit-learn that tell of shapes, names and types alone.
 _TELLS_NO_VALUE = re.compile(
-    r"Input (X |y )?contains |Found |X has |[Tt]he feature names|Sparse |A sparse |Expected a |y should "
+    r"Input (X |y )?contains |Found |X has |[Tt]he feature names|Feature names are only |Sparse |A sparse |Expected a |"
+    r"y should "
 )
 
 

@@ -39,10 +39,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return False
 
     def _encode_target(self, y: Any) -> Encoded:
-        y = column_or_1d(y, warn=True)
-        if not _are_labels(y):
-            way_out = "Unknown label type: convert the labels first."
-            raise DataError(message("y", f"made of {_LABELS}", f"{y.dtype} values", way_out))
+        y = _one_column(y, warn=True)
+        _check_labels(y)
         present = np.unique(y)
         assumed: tuple[str, ...] = ()
         if self.classes is None:
@@ -60,7 +58,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
                 )
         if len(classes) < 2:
             raise DataError(
-                "y must hold at least 2 classes; got 1 class. State all classes with classes=... if others may occur."
+                "y must hold at least 2 classes; got 1 class. State all classes with classes=... or in a schema."
             )
         if not _writable(classes):
             raise DataError("y must hold labels that can be saved; got text that is not UTF-8. Replace those labels.")
@@ -104,7 +102,8 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         """Accuracy of `predict` on (n, d) rows with (n,) labels: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            labels = column_or_1d(to_vector(y))
+            labels = _one_column(to_vector(y))
+            _check_labels(labels)
             if (labels.dtype.kind in "UO") != (self.classes_.dtype.kind in "UO"):
                 raise DataError(message("y", "made of labels like those in classes_", f"{labels.dtype} values"))
             return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
@@ -138,7 +137,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
     target_range: tuple[float, float] | None = None
 
     def _encode_target(self, y: Any) -> Encoded:
-        y = column_or_1d(y, warn=True)
+        y = _one_column(y, warn=True)
         try:
             if y.dtype.kind in "mMc":
                 raise TypeError
@@ -184,7 +183,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         """R^2 of `predict` on (n, d) rows with (n,) targets: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            return float(r2_score(column_or_1d(to_vector(y)), predicted, sample_weight=sample_weight))
+            return float(r2_score(_one_column(to_vector(y)), predicted, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -192,6 +191,17 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         # Noise that hides one record among thirty hides the signal of thirty records as well.
         tags.regressor_tags.poor_score = True
         return tags
+
+
+def _one_column(y: Any, *, warn: bool = False) -> NDArray[Any]:
+    with discreet():
+        return column_or_1d(y, warn=warn)  # type: ignore[no-any-return]
+
+
+def _check_labels(labels: NDArray[Any]) -> None:
+    if not _are_labels(labels):
+        way_out = "Unknown label type: convert the labels first."
+        raise DataError(message("y", f"made of {_LABELS}", f"{labels.dtype} values", way_out))
 
 
 def _are_labels(labels: NDArray[Any]) -> bool:

@@ -56,7 +56,7 @@ def exact_fit_figure(x: ArrayLike, y: ArrayLike, *, beta: float) -> Figure:
     NoisyCGDError
         As `solve_relu_program` does.
     """
-    from matplotlib import style
+    from noisycgd.report.plots import default_style
 
     one_row: Any = [x]
     positions = check_rows(one_row)[0]
@@ -67,7 +67,7 @@ def exact_fit_figure(x: ArrayLike, y: ArrayLike, *, beta: float) -> Figure:
     targets = np.array(y)
     targets = targets[order] if targets.shape == order.shape else targets  # else the program refuses it
     solution = solve_relu_program(rows, targets, beta=beta)
-    with style.context("default"):
+    with default_style():
         return _drawn(rows, targets, solution)
 
 

@@ -53,7 +53,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
 def comparison_image(comparison: Comparison, kind: str = "png") -> bytes:
     """The figure as PNG or SVG."""
-    check_choice("format", kind, FORMATS)
+    check_choice("format of a picture", kind, FORMATS)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     figure = comparison_figure(comparison)

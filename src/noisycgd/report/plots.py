@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -72,21 +75,29 @@ def guarantee_figure(guarantee: Guarantee) -> Figure:
     ParameterError
         If the mus or weights make no profile.
     """
-    from matplotlib import style
-
-    with style.context("default"):
+    with default_style():
         return _drawn(guarantee)
 
 
 def guarantee_png(guarantee: Guarantee) -> bytes:
     """`guarantee_figure` as a PNG of 1350 x 690 pixels; the same guarantee gives the same bytes."""
-    from matplotlib import style
-
     stream = io.BytesIO()
-    with style.context("default"):
+    with default_style():
         # Without this entry the file would name the version of matplotlib.
         guarantee_figure(guarantee).savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return stream.getvalue()
+
+
+_style = threading.RLock()
+
+
+@contextlib.contextmanager
+def default_style() -> Iterator[None]:
+    """Draw in matplotlib's default style. Its settings are the process's, so one thread at a time borrows them."""
+    from matplotlib import style
+
+    with _style, style.context("default"):
+        yield
 
 
 def _drawn(guarantee: Guarantee) -> Figure:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator
-from noisycgd.estimators._reading import read_records
+from noisycgd.estimators._reading import discreet, read_records
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
 from noisycgd.planning.settings import warn_of_delta
@@ -202,7 +202,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
         encoded = reader._encode_target(targets)
-        targets = column_or_1d(targets)
+        with discreet():
+            targets = column_or_1d(targets)
         facts = {name.rstrip("_"): value for name, value in encoded.attributes.items()}
         randomness = system_randomness()
         kept, held = self._split(len(rows), public, randomness)
@@ -276,7 +277,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             way_out = "A holdout of private records is scored by noised accuracy; give X_public and y_public."
             refuse("scoring", "None without public scoring data", self.scoring, way_out)
         if not is_classifier(self.estimator):
-            way_out = "Only accuracy has a bounded sensitivity: give X_public and y_public."
+            way_out = "Only accuracy has a bounded sensitivity: give X_public and y_public (--public)."
             refuse("estimator", "a classifier without public scoring data", type(self.estimator).__name__, way_out)
         return False
 

@@ -126,12 +126,31 @@ def run_trial(trial: Trial, X: NDArray[Any], y: NDArray[Any]) -> PrivateEstimato
         return trial.estimator._fit(X, y, trial.randomness)
 
 
+_silence = threading.Lock()
+_silent: list[warnings.catch_warnings[None]] = []
+_searches = 0
+
+
 @contextlib.contextmanager
 def unwarned() -> Iterator[None]:
-    """Show no warning: one that comes once in each trial tells how many there are, or of a model that is dropped."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+    """Show no warning: one that comes once in each trial tells how many there are, or of a model that is dropped.
+
+    Filters belong to the process. Of searches in several threads the first sets them, and the last puts them back.
+    """
+    global _searches
+    with _silence:
+        _searches += 1
+        if _searches == 1:
+            _silent.append(warnings.catch_warnings())
+            _silent[0].__enter__()
+            warnings.simplefilter("ignore")
+    try:
         yield
+    finally:
+        with _silence:
+            _searches -= 1
+            if _searches == 0:
+                _silent.pop().__exit__(None, None, None)
 
 
 def best_of(outcomes: Iterable[T], score: Callable[[T], float]) -> T | None:
