@@ -1,3 +1,4 @@
+import mpmath
 import numpy as np
 import pytest
 
@@ -33,6 +34,21 @@ def test_epsilon_is_private_and_tight(base):
         assert profile.delta(epsilon) <= delta
         assert epsilon == 0.0 or profile.delta(epsilon * (1 - 1e-6)) > delta
     assert profile.epsilon(0.9999999) == 0.0
+
+
+def test_a_delta_that_no_double_holds_is_not_zero():
+    # e^975 times it is far above 1.
+    base = GaussianProfile(20.0, adjacency=Adjacency.ADD_REMOVE)
+    assert base.delta(975.0) == 0.0
+    assert ConvertedProfile(base).delta(1950.0) == 1.0
+    epsilon = ConvertedProfile(base).epsilon(1e-5)
+    with mpmath.workdps(400):
+        half = mpmath.mpf(epsilon) / 2
+        exact = mpmath.ncdf(10 - half / 20) - mpmath.exp(half) * mpmath.ncdf(-10 - half / 20)
+        assert (1 + mpmath.exp(half)) * exact == pytest.approx(1e-5, rel=1e-6)
+    steep = MixtureProfile((20.0,), (1.0,), adjacency=Adjacency.ADD_REMOVE)
+    assert ConvertedProfile(steep).delta(1950.0) == 1.0
+    assert ConvertedProfile(steep).epsilon(1e-5) == np.inf
 
 
 def test_tradeoff_agrees_with_delta():

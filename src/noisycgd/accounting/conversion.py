@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from noisycgd.accounting.adjacency import check_convertible
-from noisycgd.accounting.gaussian import check_delta, flattened, shaped
+from noisycgd.accounting.gaussian import check_delta, flattened, log_delta, shaped
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
 from noisycgd.types import Adjacency
 
@@ -54,9 +54,14 @@ class ConvertedProfile:
     def delta(self, epsilon: ArrayLike) -> Any:
         """delta'(epsilon) at each epsilon >= 0, at most 1."""
         shape, flat = flattened("epsilon", epsilon, 0.0, math.inf)
-        with np.errstate(over="ignore", divide="ignore"):
-            logs = np.logaddexp(0.0, 0.5 * flat) + np.log(self.base.delta(0.5 * flat))
+        logs = np.logaddexp(0.0, 0.5 * flat) + self._log_base(0.5 * flat)
         return shaped(np.exp(np.minimum(logs + 2.0**-48 * (1.0 + flat), 0.0)), shape)
+
+    def _log_base(self, epsilon: NDArray[np.float64]) -> NDArray[np.float64]:
+        if isinstance(self.base, GaussianProfile):
+            return log_delta(self.base.mu, epsilon)
+        # A delta that no double can hold is at most the least one.
+        return np.asarray(np.log(np.maximum(self.base.delta(epsilon), 5e-324)))
 
     def epsilon(self, delta: float) -> float:
         """An epsilon with `self.delta(epsilon) <= delta`, within a relative 1e-9 of a root; inf if none is found."""
