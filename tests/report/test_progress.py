@@ -1,5 +1,6 @@
 import contextlib
 import io
+import re
 
 import pytest
 
@@ -42,6 +43,19 @@ def test_long_work_shows_epochs_and_time_and_nothing_else(terminal, monkeypatch)
     assert "training" in text
     assert "4/4" in text
     assert "elapsed" in text
+
+
+@pytest.mark.parametrize("width", [36, 40, 59, 60, 61, 66, 70, 80, 120])
+def test_a_narrow_terminal_shows_the_numbers_whole(terminal, monkeypatch, width):
+    monkeypatch.setattr(progress, "QUIET_SECONDS", -1.0)
+    monkeypatch.setenv("COLUMNS", str(width))
+    run(terminal, epochs=3000)
+    lines = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", terminal.getvalue()).replace("\r", "\n").splitlines()
+    last = next(line for line in reversed(lines) if line.strip())
+    assert "…" not in last
+    assert len(last.rstrip()) <= width
+    assert re.search(r"3000/3000 epochs · .*\d:\d\d:\d\d left$", last.rstrip())
+    assert ("elapsed" in last) == (width > 68)
 
 
 def test_short_work_shows_nothing(terminal):

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 
 # A fit that is over sooner needs no bar.
 QUIET_SECONDS = 1.0
+# Of all that is no number of epochs, with both times, and of the shortest bar that is worth its place.
+_TEXT_WIDTH = 60
 
 
 @contextlib.contextmanager
@@ -31,13 +33,15 @@ def epoch_progress(epochs: int, *, enabled: bool) -> Iterator[Callable[[int], No
     )
 
     console = Console(stderr=True)
+    # The numbers need all of a narrow terminal.
+    room = console.width - _TEXT_WIDTH - 2 * len(str(epochs))
+    wide = [TextColumn("training"), BarColumn(min(room, 40))] if room > 0 else []
+    elapsed = [TimeElapsedColumn(), TextColumn("elapsed ·")] if room > 0 else []
     bar = Progress(
-        TextColumn("training"),
-        BarColumn(),
+        *wide,
         MofNCompleteColumn(),
         TextColumn("epochs ·"),
-        TimeElapsedColumn(),
-        TextColumn("elapsed ·"),
+        *elapsed,
         TimeRemainingColumn(),
         TextColumn("left"),
         console=console,
