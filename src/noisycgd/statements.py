@@ -12,7 +12,7 @@ from noisycgd.data.bounds import RowBounds
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
 from noisycgd.planning import SelectionPlan
 from noisycgd.ssp import SSPPlan
-from noisycgd.training.noise import REACH
+from noisycgd.training.noise import LARGEST_DRAW, REACH
 from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Selection, Status, ThreatModel
 
 ARITHMETIC = (
@@ -20,8 +20,8 @@ ARITHMETIC = (
     "noise, but not bounded for records that were made to align it (THEORY section 5)"
 )
 _GAUSSIAN = (
-    "are taken for Gaussians; they end at 9.15 standard deviations, which adds less than a thousandth to delta unless "
-    "it is said above, and attacks on floating-point grids are not covered"
+    f"are taken for Gaussians; they end at {REACH:.4g} standard deviations, which adds less than a thousandth of delta "
+    "unless it is said above, and attacks on floating-point grids are not covered"
 )
 DOUBLE = (
     "arithmetic: sums and noise are in float64, whose rounding is counted in the sensitivities (noisycgd.ssp); draws "
@@ -31,9 +31,10 @@ NOISE = (
     "noise: draws from all 64 bits of a Threefry-2x32 block, keyed afresh from the operating system in every epoch and "
     f"rounded to float32, {_GAUSSIAN}"
 )
-_END = "draws of noise end at"
-_MANY_DRAWS = 2.0**40
-"""More than any run makes: a step of 10^6 parameters, 10^6 times."""
+_END = (
+    f"draws of noise end at {REACH:.4g} standard deviations, where Gaussians do not, and at this epsilon and delta "
+    "that may show (THEORY section 5)"
+)
 HIDDEN = "secrecy: nobody saw the samples and the noise, which the machine's memory held while it trained"
 SECRECY = "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published"
 _ROWS = (
@@ -72,7 +73,7 @@ def state_guarantee(
         Those of them that are numbers of single records: they make the guarantee `conditional`.
     """
     facts = _cyclic(plan, bounds, secret) if isinstance(plan, Plan) else _poisson(plan, bounds, secret)
-    facts = _with_reach(facts, _lost(plan), plan.delta)
+    facts = _with_reach(facts, reach_shows(delta_beyond_reach(plan), plan.delta))
     guarantee = Guarantee(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -88,26 +89,41 @@ def state_guarantee(
     return with_assumed_public(guarantee, assumed_public, inferred)
 
 
-def _lost(plan: Plan | PoissonPlan) -> float:
-    """Bound on what the end of the noise adds to delta."""
-    mu = getattr(plan.profile, "mu", None)
+def delta_beyond_reach(plan: Plan | PoissonPlan | SSPPlan) -> float:
+    """Bound on what a run adds to delta because draws of noise end, where Gaussians do not (THEORY section 5).
+
+    It holds for every model whose noise `noisycgd.training.noise` draws, of whatever size.
+    """
+    if isinstance(plan, SSPPlan):
+        return delta_of_reach(plan.mu, REACH, plan.n_features * (plan.n_features + plan.n_outputs) + 1)
+    steps, mu = len(plan.learning_rates), getattr(plan.profile, "mu", None)
     if mu is not None:
-        return delta_of_reach(mu, REACH, _MANY_DRAWS)
-    # Sampled: each of the batches that a record enters, so many on average, may show it.
+        return delta_of_reach(mu, REACH, float(steps) * LARGEST_DRAW)
+    # Sampled: a record enters so many batches on average. What its absence would draw may be lost as well, hence twice.
     assert isinstance(plan, PoissonPlan)
-    steps = len(plan.learning_rates) * plan.sampling_rate
-    return min(1.0, steps * delta_of_reach(2 / plan.noise_multiplier, REACH, _MANY_DRAWS))
+    batches = steps * plan.sampling_rate
+    return min(1.0, 2 * batches * delta_of_reach(2 / plan.noise_multiplier, REACH, LARGEST_DRAW))
 
 
-def _with_reach(facts: dict[str, Any], lost: float, delta: float) -> dict[str, Any]:
-    """Fields of a guarantee, conditional if the end of the noise shows at its delta (THEORY section 5)."""
-    if lost <= delta / 1000:
+def reach_shows(lost: float, delta: float) -> bool:
+    """Whether `delta_beyond_reach` is more of a delta than is left unsaid: a thousandth."""
+    return lost > delta / 1000
+
+
+def trials_beyond_reach(plan: SelectionPlan, lost: float | None = None) -> float:
+    """Bound on what a selection adds to delta, each of whose trials may lose `lost`; without it, one mu-GDP step."""
+    lost = delta_of_reach(plan.mu, REACH, LARGEST_DRAW) if lost is None else lost
+    # Each trial draws noise for its model and for its score.
+    return min(1.0, 2 * max(1.0, plan.mean_trials) * lost)
+
+
+def _with_reach(facts: dict[str, Any], shows: bool) -> dict[str, Any]:
+    """Fields of a guarantee, conditional if the end of the noise shows at its delta."""
+    reasons = facts.get("reasons", ())
+    if not shows or _END in reasons:
         return facts
     status = Status.CONDITIONAL if facts["status"] is Status.PROVED else facts["status"]
-    reason = f"{_END} {REACH:.4g} standard deviations, where Gaussians do not: that may add {rounded_up(lost)} to delta"
-    # One for all trials of a selection stands for that of its winner.
-    others = (other for other in facts.get("reasons", ()) if not other.startswith(_END))
-    return facts | {"status": status, "reasons": (*others, reason)}
+    return facts | {"status": status, "reasons": (*reasons, _END)}
 
 
 def with_secrecy(facts: dict[str, Any], secret: bool) -> dict[str, Any]:
@@ -230,7 +246,7 @@ def state_ssp(
     if clipped_to_data:
         bound = "NOT public: the largest norm among the records"
         facts = {"status": Status.VOID, "reasons": (f"the bound on a row's norm was read off the records ({bound})",)}
-    facts = _with_reach(facts, delta_of_reach(plan.mu, REACH, _MANY_DRAWS), plan.delta)
+    facts = _with_reach(facts, reach_shows(delta_beyond_reach(plan), plan.delta))
     guarantee = Guarantee(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -327,9 +343,9 @@ def state_selection(
         position_weights=(),
         selection=selection,
     )
-    # Each trial draws noise for its model and for its score.
-    lost = min(1.0, 2 * plan.mean_trials * delta_of_reach(plan.mu, REACH, _MANY_DRAWS))
-    stated = replace(stated, **_with_reach({"status": stated.status, "reasons": stated.reasons}, lost, plan.delta))
+    # Where it does not show for a single step, each candidate was held to it before the first trial.
+    shows = reach_shows(trials_beyond_reach(plan), plan.delta)
+    stated = replace(stated, **_with_reach({"status": stated.status, "reasons": stated.reasons}, shows))
     if winner.status is not Status.VOID:
         stated = replace(stated, **with_secrecy({"status": stated.status, "reasons": stated.reasons}, secret))
     return with_assumed_public(stated, assumed_public, inferred)

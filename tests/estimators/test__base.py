@@ -202,7 +202,7 @@ class TestWhatIsKept:
             assert name not in inspect.signature(cls).parameters
 
     def test_parameters_stay_as_they_were_in_fit(self, tmp_path):
-        schedule, classes = [1.0, 0.5], [0, 1]
+        schedule, classes = [Fraction(1), 0.5], [0, 1]
         model = make(schedule=schedule, classes=classes, epsilon=Fraction(7, 2)).fit(X, Y)
         schedule[0], classes[1:] = 7.0, [1, 99]
         kept = model.fitted_parameters_

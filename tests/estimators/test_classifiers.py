@@ -102,12 +102,24 @@ class TestLabels:
         assert model.classes_.tolist() == [2**62, 2**62 + 1]
 
     @pytest.mark.parametrize("given", [False, True])
-    def test_large_nullable_integers_keep_their_digits(self, given):
+    @pytest.mark.parametrize("dtype", ["Int64", "int64[pyarrow]"])
+    @pytest.mark.parametrize(
+        "container",
+        [lambda y: y, pd.Series.to_frame, pd.Index, lambda y: y.array],
+        ids=["series", "frame", "index", "array"],
+    )
+    @pytest.mark.filterwarnings("ignore:A column-vector y was passed")
+    def test_large_nullable_integers_keep_their_digits(self, given, dtype, container):
         labels = [2**53, 2**53 + 1]
-        y = pd.Series(np.array(labels)[TWO], dtype="Int64")
+        numbers = np.array(labels)[TWO]
+        y = container(pd.Series(numbers, dtype=dtype, name="y"))
         model = make(classes=labels if given else None).fit(X, y)
         assert model.classes_.tolist() == labels
-        assert model.score(X, y) == model.score(X, y.to_numpy(np.int64))
+        assert model.score(X, y) == model.score(X, numbers)
+
+    def test_sparse_ones_are_labels(self):
+        y = pd.Series(pd.arrays.SparseArray(TWO.astype(int)))
+        assert 0 <= make().fit(X, y).score(X, y) <= 1
 
     def test_a_score_refuses_what_a_fit_would(self):
         model = make().fit(X, np.where(TWO, "a", "b"))

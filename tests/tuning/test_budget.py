@@ -27,6 +27,21 @@ def planned(model):
     return model._plan_for(model._shape(N, D, 3))
 
 
+def test_a_candidate_whose_noise_ends_where_it_shows_is_refused():
+    def of_many(epsilon, **model):
+        plan = plan_selection(mean_trials=20, epsilon=epsilon, delta=1e-5, sampled="method" in model)
+        budget = Budget(plan, 60_000, D, {"classes": np.arange(3)})
+        return budget.ready(LinearClassifier(epochs=1, **model), {})
+
+    expected = r"^what the end of the noise adds to delta must be at most 1e-08; got .* Lower epsilon, raise delta"
+    of_many(12.0)
+    # The guarantee of the whole says it.
+    of_many(60.0)
+    of_many(6.0, method="dpsgd", batch_size=1000)
+    with pytest.raises(ParameterError, match=expected):
+        of_many(6.0, method="dpsgd", batch_size=10)
+
+
 class TestEqualTrials:
     @pytest.mark.parametrize(
         "parameters",

@@ -212,6 +212,12 @@ def test_searches_in_threads_leave_the_filters_of_warnings_alone():
     threads = [threading.Thread(target=search, args=(event,)) for event in leave]
     for thread in threads:
         thread.start()
+    # A search of its own in between, whose thread shows every warning, shows none.
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        with unwarned():
+            warnings.warn("one per trial", stacklevel=1)
+    assert told == []
     # The first to enter leaves first: by itself it would put back its filters, and the second those of the first.
     for event, thread in zip(leave, threads, strict=True):
         event.set()

@@ -11,7 +11,7 @@ _SMALL = 0.1
 
 
 def delta_of_reach(shift: float, reach: float, n_draws: float) -> float:
-    """Bound on the probability of a draw that the noise of the other data set could not have made up for.
+    """Bound on the probability of draws that have no partner under the other data set.
 
     Two runs release the same if the noise of one is that of the other, shifted. Where noise ends at `reach`, some
     draws have no such partner; their probability adds to delta at every epsilon, since everywhere else both densities

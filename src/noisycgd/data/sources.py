@@ -182,8 +182,11 @@ def to_vector(y: Any) -> Any:
     So do pandas' nullable integers and booleans, which scikit-learn would take for floats: two large labels could
     become one. Everything else passes untouched. Raises `DataError` on missing values or several columns.
     """
+    if hasattr(y, "iloc") and np.ndim(y) == 2 and np.shape(y)[1] == 1:
+        column = to_vector(y.iloc[:, 0])
+        return column[:, None] if isinstance(column, np.ndarray) else y
     kind: Any = getattr(y, "dtype", None)
-    if hasattr(y, "iloc") and not isinstance(kind, np.dtype) and getattr(kind, "kind", "O") in "biu":
+    if hasattr(kind, "numpy_dtype") and kind.kind in "biu":
         _refuse_missing(int(y.isna().sum()))
         return y.to_numpy(kind.numpy_dtype)
     if hasattr(y, "iloc") or not (hasattr(y, "__arrow_c_stream__") or hasattr(y, "__arrow_c_array__")):

@@ -182,6 +182,8 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
     def _records(self, X: Any, y: Any) -> tuple[Encoded, Records]:
         rows, y = read_records(self, X, y)
         encoded = self._encode_target(y)
+        kept = {name: _as_it_was(value) for name, value in self.get_params(deep=False).items()}
+        encoded.attributes["fitted_parameters_"] = kept
         shape = self._shape(len(rows), rows.shape[1], encoded.n_outputs)
         return encoded, Records(rows, encoded.targets, shape)
 
@@ -196,7 +198,6 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
             "bounds_": shape.bounds,
             **fitted,
             "guarantee_": as_watched(guarantee) if is_watched() else guarantee,
-            "fitted_parameters_": {name: _as_it_was(value) for name, value in self.get_params(deep=False).items()},
         }
 
     def _statement(self, plan: Any, bounds: RowBounds, secret: bool, encoded: Encoded) -> Guarantee:
@@ -269,9 +270,12 @@ def check_finite(*arrays: NDArray[Any]) -> None:
 
 
 def _as_it_was(value: Any) -> Any:
-    """A parameter that no later change of the user's object reaches, and that a file can hold."""
-    fraction = isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral | float | np.generic)
-    return float(value) if fraction else copy.deepcopy(value)
+    """A parameter that no later change of the user's object reaches, its fractions floats, which a file can hold."""
+    if type(value) in (list, tuple):
+        return type(value)(map(_as_it_was, value))
+    if isinstance(value, numbers.Real) and not isinstance(value, numbers.Integral | float | np.generic):
+        return float(value)
+    return copy.deepcopy(value) if hasattr(value, "__array__") else value
 
 
 def _check_flag(name: str, value: object) -> None:

@@ -118,6 +118,9 @@ def predictable_randomness(seed: int) -> Iterator[None]:
 REACH = float(-ndtri(2.0**-65))
 """Where draws end, 9.155: the smallest tail probability that 64 bits give, sign included (THEORY section 5)."""
 
+LARGEST_DRAW = 2**30
+"""Numbers of one draw, at most."""
+
 # Threefry-2x32 with 20 rounds (Salmon et al. 2011): the generator behind `jax.random`.
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 _PARITY = np.uint32(0x1BD11BDA)
@@ -144,8 +147,8 @@ _NEAR, _FAR = _fitted(0, _CENTRE, 1), _fitted(*_ROOTS, 2)
 def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """Independent standard normals in float32, each from all 64 bits of a Threefry block, in one pass over memory.
 
-    They end at `REACH`. One bit is the sign, 63 are the tail probability, which float32 holds to 24
-    digits however small it is; so tails have no grid but float32's own. `jax.random.normal` has 2^23 values up to 5.4.
+    They end at `REACH`. One bit is the sign, 63 are the tail probability, which float32 holds to 24 digits however
+    small it is; so tails have no grid but float32's own. `jax.random.normal` has 2^23 values up to 5.4.
 
     Parameters
     ----------
@@ -157,7 +160,7 @@ def standard_normal(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     Raises
     ------
     ParameterError
-        If counters of 32 bits do not suffice for the first axis, or for all others together.
+        If there are more than `LARGEST_DRAW` numbers.
 
     Notes
     -----
@@ -193,8 +196,8 @@ def _words(key: jax.Array, shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array
 
 def _counters(shape: tuple[int, ...]) -> tuple[jax.Array, jax.Array]:
     """Two words that tell entries apart: the place on the first axis, and the place within the rest."""
-    if max(math.prod(shape[:1]), math.prod(shape[1:])) >= 2**32:
-        refuse("shape of noise", "below 2^32 on the first axis and on all others together", shape, "Split the array.")
+    if math.prod(shape) > LARGEST_DRAW:
+        refuse("shape of noise", "of at most 2^30 numbers", shape, "Use a smaller model.")
     places = [jax.lax.broadcasted_iota(jnp.uint32, shape, axis) for axis in range(len(shape))]
     zero = jnp.zeros(shape, jnp.uint32)
     rest = zero

@@ -69,7 +69,8 @@ def train_poisson(
     on_epoch : callable, optional
         Called with the number of finished epochs, for a progress bar. It sees no number that depends on data.
     chunk_size : int, optional
-        Records whose gradients are computed at once; see `default_chunk`. It changes memory and time only.
+        Records whose gradients are computed at once, at most `LARGEST_SUM`; see `default_chunk`. It changes memory
+        and time only.
 
     Returns
     -------
@@ -87,7 +88,7 @@ def train_poisson(
     """
     _check_fits(records, plan)
     n, b = plan.n_records, plan.batch_size
-    chunk = default_chunk(n, b) if chunk_size is None else check_integer("chunk_size", chunk_size, low=1)
+    chunk = default_chunk(n, b) if chunk_size is None else check_integer("chunk_size", chunk_size, high=LARGEST_SUM)
     # The state stays float32; iterates, and the chunks of large batches, are added in float64.
     with jax.enable_x64(True):
         records = jax.tree.map(jnp.asarray, records)
@@ -145,7 +146,7 @@ def run_poisson_epoch(
         t, eta = now
         theta = state.parameters
         mask = sample_mask(jax.random.fold_in(sampling_key, t), n, sampling_rate)
-        gradient = masked_sum(theta, records, model, mask, chunk_size, wide=sampling_rate * n > chunk_size)
+        gradient = masked_sum(theta, records, model, mask, chunk_size, wide=sampling_rate * n > LARGEST_SUM)
         noise = normal_like(jax.random.fold_in(noise_key, t), theta)
 
         def moved(v: jax.Array, g: jax.Array, z: jax.Array) -> jax.Array:
@@ -185,7 +186,7 @@ def masked_sum(
 ) -> Parameters:
     """Sum of the gradients of all records in a mask of shape (n,), `chunk_size` of them at a time.
 
-    Chunks are added in float64 if `wide`, as they must be where batches have many (THEORY section 5).
+    Chunks are added in float64 if `wide`, as they must be where most batches exceed `LARGEST_SUM` (THEORY section 5).
     """
     running = jnp.cumsum(mask, dtype=jnp.int32)
 

@@ -44,7 +44,9 @@ def make_trial(estimator: PrivateEstimator, candidates: Candidates, budget: Budg
     estimator : PrivateEstimator
         What all candidates have in common, see `with_fixed_seed`; it is left as it is.
     candidates : Candidates
+        To draw from.
     budget : Budget
+        What each is held to.
     randomness : Randomness
         Of this trial alone.
     """
@@ -135,22 +137,24 @@ _searches = 0
 def unwarned() -> Iterator[None]:
     """Show no warning: one that comes once in each trial tells how many there are, or of a model that is dropped.
 
-    Filters belong to the process. Of searches in several threads the first sets them, and the last puts them back.
+    Filters belong to the process. Of searches in several threads each one sets its own, and the last puts all back.
     """
     global _searches
-    with _silence:
-        _searches += 1
-        if _searches == 1:
-            _silent.append(warnings.catch_warnings())
-            _silent[0].__enter__()
-            warnings.simplefilter("ignore")
+    counted = False
     try:
+        with _silence:
+            _searches, counted = _searches + 1, True
+            if _searches == 1:
+                _silent.append(warnings.catch_warnings())
+                _silent[0].__enter__()
+            warnings.simplefilter("ignore")
         yield
     finally:
-        with _silence:
-            _searches -= 1
-            if _searches == 0:
-                _silent.pop().__exit__(None, None, None)
+        if counted:
+            with _silence:
+                _searches -= 1
+                if _searches == 0:
+                    _silent.pop().__exit__(None, None, None)
 
 
 def best_of(outcomes: Iterable[T], score: Callable[[T], float]) -> T | None:
