@@ -8,7 +8,6 @@ import math
 import struct
 import subprocess
 import sys
-import threading
 
 import matplotlib
 import numpy as np
@@ -286,17 +285,6 @@ class TestPNG:
             assert guarantee_png(CASES["usual"]) == first
             assert dict(matplotlib.rcParams) == before
         assert guarantee_png(CASES["large"]) != first
-
-    def test_threads_leave_the_users_style_alone(self):
-        with matplotlib.rc_context({"font.size": 17}):
-            expected = guarantee_png(CASES["usual"])
-            threads = [threading.Thread(target=guarantee_png, args=(CASES["usual"],)) for _ in range(4)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-            assert matplotlib.rcParams["font.size"] == 17
-            assert guarantee_png(CASES["usual"]) == expected
 
     def test_matplotlib_is_loaded_late_and_pyplot_never(self):
         code = (

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from noisycgd._drawing import default_style
 from noisycgd._validation import DataError, message
 from noisycgd.exact.arrangements import check_rows
 from noisycgd.exact.networks import ReLUNetwork, recover_network
@@ -56,8 +57,6 @@ def exact_fit_figure(x: ArrayLike, y: ArrayLike, *, beta: float) -> Figure:
     NoisyCGDError
         As `solve_relu_program` does.
     """
-    from noisycgd.report.plots import default_style
-
     one_row: Any = [x]
     positions = check_rows(one_row)[0]
     if not 2 <= len(np.unique(positions)) == positions.size <= _MOST_POINTS:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import math
-import threading
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr
 
+from noisycgd._drawing import default_style
 from noisycgd._validation import delta_in_print, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, composition_mu
 from noisycgd.guarantee import profile_of
@@ -86,18 +84,6 @@ def guarantee_png(guarantee: Guarantee) -> bytes:
         # Without this entry the file would name the version of matplotlib.
         guarantee_figure(guarantee).savefig(stream, format="png", dpi=150, metadata={"Software": None})
     return stream.getvalue()
-
-
-_style = threading.RLock()
-
-
-@contextlib.contextmanager
-def default_style() -> Iterator[None]:
-    """Draw in matplotlib's default style. Its settings are the process's, so one thread at a time borrows them."""
-    from matplotlib import style
-
-    with _style, style.context("default"):
-        yield
 
 
 def _drawn(guarantee: Guarantee) -> Figure:
