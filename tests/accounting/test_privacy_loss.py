@@ -41,6 +41,8 @@ def test_roundings_bracket_any_pair(atoms, interval):
 @given(ATOMS, ATOMS, st.floats(0.3, 2.0))
 # Nearly all mass at one loss: tilting it costs digits, 3e-12 of the result here.
 @example([(0.0, 1.0)], [(-5.960464477539063e-08, 1.0)], 1.0)
+# So little mass is held back that a share of it is beyond all doubles.
+@example([(0.0, 1.0)], [(1.5, 1.0), (1.1125369292536007e-308, 0.0078125)], 1.0)
 def test_roundings_bracket_a_composition(first, second, interval):
     (a, p), (b, q) = as_pair(first), as_pair(second)
     exact = exact_delta(np.add.outer(a, b).ravel(), np.multiply.outer(p, q).ravel(), EPSILONS)

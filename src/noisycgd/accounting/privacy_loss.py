@@ -246,7 +246,7 @@ def merge(losses: Array, masses: Array, interval: float) -> LossGrid:
         mass = _sums(nodes, weights, size)
         miss = (gain - need) / np.where(mass > 0, mass, 1.0) / interval
         knots = np.asarray(np.arange(size) + np.clip(knots - np.arange(size) - miss, -0.4, 0.4), dtype=np.float64)
-    met = np.where(need > gain, gain / np.where(need > 0, need, 1.0), 1.0)
+    met = np.divide(gain, need, out=np.ones(size), where=need > gain)
     kept = np.where(excess < 0, met[nodes], 1.0)
     total = _sums(nodes, kept * weights, size) + _sums(below[atoms] - first, (1.0 - kept) * weights, size)
     return LossGrid(interval, first, total, 0.0, False)

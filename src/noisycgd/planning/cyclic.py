@@ -33,7 +33,7 @@ from noisycgd.types import (
     Target,
 )
 
-_ALLOW = "Outside a selection, allow_unproven=True trains all the same and labels the number `unproven`."
+_ALLOW = "allow_unproven=True, outside of a selection, trains all the same and labels the number `unproven`."
 
 
 @dataclass(frozen=True, eq=False)
