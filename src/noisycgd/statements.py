@@ -7,12 +7,12 @@ from typing import Any
 
 from noisycgd._validation import rounded_up
 from noisycgd.accounting import batch_weights
-from noisycgd.accounting.reach import delta_of_reach
 from noisycgd.data.bounds import RowBounds
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
 from noisycgd.planning import SelectionPlan
+from noisycgd.reach import delta_beyond_reach, least_lost_by_trials, reach_shows
 from noisycgd.ssp import SSPPlan
-from noisycgd.training.noise import LARGEST_DRAW, REACH
+from noisycgd.training.noise import REACH
 from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Selection, Status, ThreatModel
 
 ARITHMETIC = (
@@ -87,34 +87,6 @@ def state_guarantee(
         **with_secrecy(facts, secret),
     )
     return with_assumed_public(guarantee, assumed_public, inferred)
-
-
-def delta_beyond_reach(plan: Plan | PoissonPlan | SSPPlan) -> float:
-    """Bound on what a run adds to delta because draws of noise end, where Gaussians do not (THEORY section 5).
-
-    It holds for every model whose noise `noisycgd.training.noise` draws, of whatever size.
-    """
-    if isinstance(plan, SSPPlan):
-        return delta_of_reach(plan.mu, REACH, plan.n_features * (plan.n_features + plan.n_outputs) + 1)
-    steps, mu = len(plan.learning_rates), getattr(plan.profile, "mu", None)
-    if mu is not None:
-        return delta_of_reach(mu, REACH, float(steps) * LARGEST_DRAW)
-    # Sampled: a record enters so many batches on average. What its absence would draw may be lost as well, hence twice.
-    assert isinstance(plan, PoissonPlan)
-    batches = steps * plan.sampling_rate
-    return min(1.0, 2 * batches * delta_of_reach(2 / plan.noise_multiplier, REACH, LARGEST_DRAW))
-
-
-def reach_shows(lost: float, delta: float) -> bool:
-    """Whether `delta_beyond_reach` is more of a delta than is left unsaid: a thousandth."""
-    return lost > delta / 1000
-
-
-def trials_beyond_reach(plan: SelectionPlan, lost: float | None = None) -> float:
-    """Bound on what a selection adds to delta, each of whose trials may lose `lost`; without it, one mu-GDP step."""
-    lost = delta_of_reach(plan.mu, REACH, LARGEST_DRAW) if lost is None else lost
-    # Each trial draws noise for its model and for its score.
-    return min(1.0, 2 * max(1.0, plan.mean_trials) * lost)
 
 
 def _with_reach(facts: dict[str, Any], shows: bool) -> dict[str, Any]:
@@ -344,7 +316,7 @@ def state_selection(
         selection=selection,
     )
     # Where it does not show for a single step, each candidate was held to it before the first trial.
-    shows = reach_shows(trials_beyond_reach(plan), plan.delta)
+    shows = reach_shows(least_lost_by_trials(plan), plan.delta)
     stated = replace(stated, **_with_reach({"status": stated.status, "reasons": stated.reasons}, shows))
     if winner.status is not Status.VOID:
         stated = replace(stated, **with_secrecy({"status": stated.status, "reasons": stated.reasons}, secret))

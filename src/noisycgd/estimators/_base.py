@@ -181,9 +181,9 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
 
     def _records(self, X: Any, y: Any) -> tuple[Encoded, Records]:
         rows, y = read_records(self, X, y)
-        encoded = self._encode_target(y)
         kept = {name: _as_it_was(value) for name, value in self.get_params(deep=False).items()}
-        encoded.attributes["fitted_parameters_"] = kept
+        encoded = self._encode_target(y)
+        encoded = encoded._replace(attributes={**encoded.attributes, "fitted_parameters_": kept})
         shape = self._shape(len(rows), rows.shape[1], encoded.n_outputs)
         return encoded, Records(rows, encoded.targets, shape)
 

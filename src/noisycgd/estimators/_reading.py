@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import validate_data
 
 from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, message
@@ -44,6 +45,12 @@ def read_rows(estimator: BaseEstimator, X: Any) -> NDArray[Any]:
     with discreet():
         rows = validate_data(estimator, _unmasked("X", to_matrix(X)[0]), dtype="numeric", reset=False)
     return _numbers(rows)
+
+
+def one_column(y: Any, *, warn: bool = False) -> NDArray[Any]:
+    """(n,) of n numbers or a column of them, with scikit-learn's warning if asked for; raises as `read_records`."""
+    with discreet():
+        return column_or_1d(y, warn=warn)  # type: ignore[no-any-return]
 
 
 @contextmanager

@@ -11,14 +11,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.metrics import accuracy_score, r2_score
-from sklearn.utils import Tags, column_or_1d
+from sklearn.utils import Tags
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, ModelFileError, check_real, message, refuse
 from noisycgd.data.sources import to_vector
 from noisycgd.estimators._base import Encoded, PrivateEstimator
-from noisycgd.estimators._reading import discreet
+from noisycgd.estimators._reading import discreet, one_column
 
 _LABELS = "finite numbers, booleans or texts"
 _LABEL_DTYPES = frozenset(
@@ -39,7 +39,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         return False
 
     def _encode_target(self, y: Any) -> Encoded:
-        y = _one_column(y, warn=True)
+        y = one_column(y, warn=True)
         _check_labels(y)
         present = np.unique(y)
         assumed: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class PrivateClassifier(ClassifierMixin, PrivateEstimator):  # type: ignore[misc
         """Accuracy of `predict` on (n, d) rows with (n,) labels: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            labels = _one_column(to_vector(y))
+            labels = one_column(to_vector(y))
             _check_labels(labels)
             if (labels.dtype.kind in "UO") != (self.classes_.dtype.kind in "UO"):
                 raise DataError(message("y", "made of labels like those in classes_", f"{labels.dtype} values"))
@@ -137,7 +137,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
     target_range: tuple[float, float] | None = None
 
     def _encode_target(self, y: Any) -> Encoded:
-        y = _one_column(y, warn=True)
+        y = one_column(y, warn=True)
         try:
             if y.dtype.kind in "mMc":
                 raise TypeError
@@ -183,7 +183,7 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         """R^2 of `predict` on (n, d) rows with (n,) targets: computed from these and covered by no guarantee."""
         predicted = self.predict(X)
         with discreet():
-            return float(r2_score(_one_column(to_vector(y)), predicted, sample_weight=sample_weight))
+            return float(r2_score(one_column(to_vector(y)), predicted, sample_weight=sample_weight))
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -191,11 +191,6 @@ class PrivateRegressor(RegressorMixin, PrivateEstimator):  # type: ignore[misc] 
         # Noise that hides one record among thirty hides the signal of thirty records as well.
         tags.regressor_tags.poor_score = True
         return tags
-
-
-def _one_column(y: Any, *, warn: bool = False) -> NDArray[Any]:
-    with discreet():
-        return column_or_1d(y, warn=warn)  # type: ignore[no-any-return]
 
 
 def _check_labels(labels: NDArray[Any]) -> None:

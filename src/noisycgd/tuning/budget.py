@@ -13,7 +13,7 @@ from noisycgd.estimators._base import PrivateEstimator, Shape
 from noisycgd.estimators._gated import GatedLinearEstimator
 from noisycgd.planning import SelectionPlan
 from noisycgd.planning.settings import check_settings
-from noisycgd.statements import delta_beyond_reach, reach_shows, trials_beyond_reach
+from noisycgd.reach import delta_beyond_reach, least_lost_by_trials, lost_by_trials, reach_shows
 from noisycgd.tuning.candidates import RATE_FRACTION, Candidates
 from noisycgd.types import GaussianMu
 
@@ -104,9 +104,9 @@ class Budget:
 
     def _check_reach(self, plan: Any) -> None:
         """Refuse a trial whose noise ends where all trials together could show it, unless the total says so."""
-        if reach_shows(trials_beyond_reach(self.plan), self.plan.delta):
+        if reach_shows(least_lost_by_trials(self.plan), self.plan.delta):
             return
-        lost = trials_beyond_reach(self.plan, delta_beyond_reach(plan))
+        lost = lost_by_trials(self.plan, delta_beyond_reach(plan))
         if reach_shows(lost, self.plan.delta):
             way_out = "Lower epsilon, raise delta, or raise the batch size of DP-SGD (THEORY section 5)."
             refuse("what the end of the noise adds to delta", f"at most {self.plan.delta / 1000:.3g}", lost, way_out)

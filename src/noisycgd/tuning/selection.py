@@ -11,13 +11,13 @@ from typing import Any, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, is_classifier
-from sklearn.utils import Tags, column_or_1d, get_tags
+from sklearn.utils import Tags, get_tags
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator
-from noisycgd.estimators._reading import discreet, read_records
+from noisycgd.estimators._reading import one_column, read_records
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
 from noisycgd.planning.settings import warn_of_delta
@@ -202,8 +202,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
         encoded = reader._encode_target(targets)
-        with discreet():
-            targets = column_or_1d(targets)
+        targets = one_column(targets)
         facts = {name.rstrip("_"): value for name, value in encoded.attributes.items()}
         randomness = system_randomness()
         kept, held = self._split(len(rows), public, randomness)
