@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from noisycgd._validation import check_choice, check_integer, check_real, delta_in_print
 from noisycgd.accounting import GaussianProfile, PrivacyProfile, poisson_profile, shuffling_epsilon
-from noisycgd.planning import account_noisy_cgd
+from noisycgd.planning import Account, account_noisy_cgd
 from noisycgd.schedules import SCHEDULES
 from noisycgd.types import EpsilonDelta, NoiseMultiplier, Order
 
@@ -42,6 +42,8 @@ class Comparison:
     curves : tuple of Curve
     log_y : bool
         Whether the y axis is logarithmic.
+    conditions : tuple of str
+        What the final-model curves take as true of the runs.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Comparison:
     y_label: str
     curves: tuple[Curve, ...]
     log_y: bool = False
+    conditions: tuple[str, ...] = ()
 
     def rows(self) -> list[dict[str, float | str]]:
         """One row per point: curve, x, y, threat model, adjacency."""
@@ -93,20 +96,20 @@ def epsilon_against_epochs(
     grid = [int(e) for e in np.unique(np.linspace(1, E, min(E, 400)).round())]
     sparse = [int(e) for e in np.unique(np.geomspace(1, E, min(E, POISSON_POINTS)).round())]
 
-    def hidden(schedule: str, order: Order, product: float) -> Callable[[int], float]:
-        return lambda e: (
-            account_noisy_cgd(
-                n_records=n_records,
-                batch_size=batch_size,
-                epochs=e,
-                target=NoiseMultiplier(noise_multiplier, delta),
-                l2=product,
-                schedule=schedule,
-                order=order,
-            ).epsilon
+    def hidden(schedule: str, order: Order, product: float, e: int) -> Account:
+        return account_noisy_cgd(
+            n_records=n_records,
+            batch_size=batch_size,
+            epochs=e,
+            target=NoiseMultiplier(noise_multiplier, delta),
+            l2=product,
+            schedule=schedule,
+            order=order,
         )
 
     curves = []
+    # The same of every account.
+    conditions: tuple[str, ...] = ()
     for name in mechanisms:
         if name == "dpsgd":
             ys = [
@@ -123,22 +126,27 @@ def epsilon_against_epochs(
             schedule = name.partition("-")[2] if name.endswith(("linear", "cosine")) else "constant"
             points = grid if schedule == "constant" else sparse
             for product in eta_l2:
-                at = hidden(schedule, order, product)
+                found = [hidden(schedule, order, product, e) for e in points]
                 label = f"NoisyCGD, {order}, {schedule}, eta l2 = {product:g}"
-                curves.append(Curve(label, tuple(points), tuple(at(e) for e in points), "final-model"))
+                curves.append(Curve(label, tuple(points), tuple(a.epsilon for a in found), "final-model"))
+                conditions = found[0].conditions
     run = f"n = {n_records}, batches of {batch_size}, noise multiplier {noise_multiplier:g}"
     title = f"{run}, delta = {delta_in_print(delta)}"
-    return Comparison(title, "epochs", "epsilon (nats, replace-one)", tuple(curves))
+    return Comparison(title, "epochs", "epsilon (nats, replace-one)", tuple(curves), conditions=conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRow:
-    """One learning-rate schedule: epsilon at a noise multiplier, and the noise multiplier for an epsilon."""
+    """One learning-rate schedule: epsilon at a noise multiplier, and the noise multiplier for an epsilon.
+
+    `conditions` are what both take as true of the run.
+    """
 
     schedule: str
     epsilon: float
     mu_worst: float
     noise_multiplier: float
+    conditions: tuple[str, ...]
 
 
 def compare_schedules(
@@ -160,8 +168,8 @@ def compare_schedules(
         If a parameter breaks its requirement.
     """
 
-    def account(schedule: str, target: EpsilonDelta | NoiseMultiplier) -> tuple[float, float, float]:
-        found = account_noisy_cgd(
+    def account(schedule: str, target: EpsilonDelta | NoiseMultiplier) -> Account:
+        return account_noisy_cgd(
             n_records=n_records,
             batch_size=batch_size,
             epochs=epochs,
@@ -170,13 +178,15 @@ def compare_schedules(
             l2=l2,
             schedule=schedule,
         )
-        return found.epsilon, float(found.position_mus.max()), found.noise_multiplier
 
-    shared = NoiseMultiplier(account("constant", EpsilonDelta(epsilon, delta))[2], delta)
-    return tuple(
-        ScheduleRow(s, *account(s, shared)[:2], noise_multiplier=account(s, EpsilonDelta(epsilon, delta))[2])
-        for s in schedules
-    )
+    wanted = EpsilonDelta(epsilon, delta)
+    shared = NoiseMultiplier(account("constant", wanted).noise_multiplier, delta)
+    rows = []
+    for schedule in schedules:
+        found = account(schedule, shared)
+        worst, needed = float(found.position_mus.max()), account(schedule, wanted).noise_multiplier
+        rows.append(ScheduleRow(schedule, found.epsilon, worst, needed, found.conditions))
+    return tuple(rows)
 
 
 def shuffling_profiles(*, batches: Sequence[int], noise_multiplier: float, points: int = 25) -> Comparison:

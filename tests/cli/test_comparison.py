@@ -34,6 +34,10 @@ def test_epochs_prints_writes_and_draws(noisycgd, tmp_path) -> None:
     assert (tmp_path / "c.svg").read_text().startswith("<?xml")
     found = noisycgd("compare", "epochs", *RUN, "--noise-multiplier", 15, "--mechanism", "noisycgd", "--json").json
     assert found["curves"][0]["y"][-1] > 0
+    assert "(not checked: no smoothness was stated)" in found["conditions"][1]
+    assert done.out.count("  provided that ") == len(found["conditions"])
+    seen = noisycgd("compare", "epochs", *RUN, "--noise-multiplier", 15, "--mechanism", "dpsgd")
+    assert "provided that" not in seen.out
 
 
 def test_shuffling(noisycgd) -> None:
@@ -45,8 +49,10 @@ def test_schedules(noisycgd, tmp_path) -> None:
     done = noisycgd("compare", "schedules", *RUN, "--epsilon", 1, "--csv", "s.csv")
     assert "warmup-stable-decay" in done.out
     assert len((tmp_path / "s.csv").read_text().splitlines()) == 5
+    assert "provided" not in (tmp_path / "s.csv").read_text()
     exact = noisycgd("compare", "schedules", *RUN, "--epsilon", 1, "--json").json
     assert exact[0]["schedule"] == "linear"
+    assert [f"  provided that {c}" for c in exact[0]["conditions"]] == done.out.splitlines()[7:]
     for line, row in zip(done.out.splitlines()[1:], exact, strict=False):
         for shown, name in zip(line.split()[1:], ("epsilon", "mu_worst", "noise_multiplier"), strict=True):
             assert row[name] <= float(shown) <= row[name] * (1 + 1e-5)

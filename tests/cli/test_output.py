@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from noisycgd.cli.output import print_json, print_rows
+from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 
 def test_json_holds_no_infinity_or_nan(capsys) -> None:
@@ -13,3 +13,8 @@ def test_json_holds_no_infinity_or_nan(capsys) -> None:
 def test_rows_are_aligned(capsys) -> None:
     print_rows([("a", "1"), ("long", "2")])
     assert capsys.readouterr().out == "a     1\nlong  2\n"
+
+
+def test_conditions_have_a_line_each(capsys) -> None:
+    print_conditions(["a is true", "b is"])
+    assert capsys.readouterr().out == "  provided that a is true\n  provided that b is\n"

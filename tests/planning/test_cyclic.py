@@ -285,7 +285,7 @@ class TestAccount:
         answer = account_noisy_cgd(**RUN, l2=l2)
         assert answer.status is Status.CONDITIONAL
         assert answer.epsilon == pytest.approx(epsilon, rel=1e-6)
-        assert any("not checked; state it with --smoothness" in condition for condition in answer.conditions)
+        assert any("not checked: no smoothness was stated" in condition for condition in answer.conditions)
 
     def test_a_step_above_the_stated_smoothness(self):
         with pytest.raises(UnprovenGuaranteeError, match=r"^learning_rate must be at most 0\.5 \(= 2/beta.*Lower it"):

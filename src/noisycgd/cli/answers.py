@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from noisycgd._validation import rounded_down, rounded_up
-from noisycgd.cli.output import print_json, print_rows
+from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 if TYPE_CHECKING:
     from noisycgd.accounting import NegativeBinomialTrials, PoissonTrials
@@ -142,8 +140,7 @@ def show(mechanism: str, values: dict[str, Any], as_json: bool) -> None:
             rounded = rounded_down if name in _PERMITTED else rounded_up
             rows.append((name.replace("_", " "), rounded(value, 8) if isinstance(value, float) else str(value)))
     print_rows(rows)
-    for condition in values["conditions"]:
-        typer.echo(f"  provided that {condition}")
+    print_conditions(values["conditions"])
 
 
 def adjacency_named(name: str) -> Adjacency:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noisycgd._validation import rounded_up
-from noisycgd.cli.output import print_json, print_rows
+from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 if TYPE_CHECKING:
     from noisycgd.comparison import Comparison
@@ -104,7 +104,7 @@ def schedules(
     )
     table = [asdict(row) for row in rows]
     if csv_file is not None:
-        _write_csv(csv_file, table)
+        _write_csv(csv_file, [{name: row[name] for name in row if name != "conditions"} for row in table])
     if as_json:
         print_json(table)
         return
@@ -114,6 +114,7 @@ def schedules(
         typer.echo(f"{row.schedule:<22}{shown[0]:>9} {shown[1]:>12} {shown[2]:>17}")
     typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {epsilon:g}")
     typer.echo(f"noise multiplier: what the schedule needs for epsilon {epsilon:g}")
+    print_conditions(rows[0].conditions)
 
 
 def tradeoff(
@@ -173,6 +174,9 @@ def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Pa
         for c in comparison.curves
     ]
     print_rows(rows)
+    if comparison.conditions:
+        typer.echo("final-model curves hold")
+        print_conditions(comparison.conditions)
     if csv_file is None and plot is None:
         typer.echo("all points: --json, --csv FILE or --plot FILE")
 

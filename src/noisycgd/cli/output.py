@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import typer
@@ -18,6 +19,12 @@ def print_rows(rows: list[tuple[str, str]]) -> None:
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         typer.echo(f"{name:<{width}}  {value}")
+
+
+def print_conditions(conditions: Sequence[str]) -> None:
+    """Print what numbers above take as true."""
+    for condition in conditions:
+        typer.echo(f"  provided that {condition}")
 
 
 def _finite(value: Any) -> Any:

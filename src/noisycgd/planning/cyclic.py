@@ -222,7 +222,7 @@ def account_noisy_cgd(
             refuse("learning_rate", f"at most 1/l2 = {1 / l2:.6g}", peak, "Lower it, or lower l2.")
         condition = (
             "every learning rate is at most 2/(beta + l2), beta the smoothness of each record's loss, l2 included "
-            "(not checked; state it with --smoothness)"
+            "(not checked: no smoothness was stated)"
         )
     else:
         status, beta = Status.PROVED, check_real("smoothness", smoothness, low=l2, open_low=l2 == 0)
@@ -245,7 +245,7 @@ def account_noisy_cgd(
         conditions=(
             "each record's loss is convex",
             condition,
-            "gradients of two records differ by at most 2C; noise of standard deviation nm C / b is added to each step",
+            "gradients of two records differ by at most 2C; each step adds Gaussian noise of deviation nm C / b",
             "batches, their order and the start do not depend on record values; only the last iterate is released",
             *([] if diameter is None else [_bounded(diameter, peak)]),
         ),
