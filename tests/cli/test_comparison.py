@@ -4,7 +4,7 @@ import csv
 
 import pytest
 
-from noisycgd._validation import rounded_up
+from noisycgd._validation import rounded_down
 from noisycgd.accounting import gaussian_mu
 
 RUN = ["--records", 6000, "--batch-size", 100, "--epochs", 20]
@@ -74,7 +74,7 @@ def test_tradeoff_of_two_numbers_says_of_which_mechanism(noisycgd) -> None:
     told = noisycgd("tradeoff", "--epsilon", 1.33).out
     found = noisycgd("tradeoff", "--epsilon", 1.33, "--json").json
     assert found["advantage"] < 0.3 < 0.58
-    assert found["provided"].startswith(f"the mechanism is {rounded_up(gaussian_mu(1.33, 1e-5))}-GDP; another one")
+    assert found["provided"].startswith(f"the mechanism is {rounded_down(gaussian_mu(1.33, 1e-5), 8)}-GDP; another one")
     assert found["provided"] in told
     noisycgd("fit", "digits", "--epochs", 1, "--hyperplanes", 2, "--delta", 1e-4, "--out", "m")
     assert "provided" not in noisycgd("tradeoff", "--model", "m", "--delta", 1e-4).out

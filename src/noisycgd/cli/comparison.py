@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisycgd._validation import rounded_up
+from noisycgd._validation import rounded_down, rounded_up
 from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def tradeoff(
     else:
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
         profile, name = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP"
-        assumed = f"the mechanism is {rounded_up(mu)}-GDP; another one with this epsilon and delta may be riskier"
+        assumed = f"the mechanism is {rounded_down(mu, 8)}-GDP; another one with this epsilon and delta may be riskier"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
     curve = tradeoff_curve(profile, name)
     _write(curve, csv_file, plot)
