@@ -180,13 +180,12 @@ def compare_schedules(
         )
 
     wanted = EpsilonDelta(epsilon, delta)
-    shared = NoiseMultiplier(account("constant", wanted).noise_multiplier, delta)
-    rows = []
-    for schedule in schedules:
-        found = account(schedule, shared)
-        worst, needed = float(found.position_mus.max()), account(schedule, wanted).noise_multiplier
-        rows.append(ScheduleRow(schedule, found.epsilon, worst, needed, found.conditions))
-    return tuple(rows)
+    needed = {s: account(s, wanted).noise_multiplier for s in {"constant", *schedules}}
+    shared = NoiseMultiplier(needed["constant"], delta)
+    return tuple(
+        ScheduleRow(s, found.epsilon, float(found.position_mus.max()), needed[s], found.conditions)
+        for s, found in ((s, account(s, shared)) for s in schedules)
+    )
 
 
 def shuffling_profiles(*, batches: Sequence[int], noise_multiplier: float, points: int = 25) -> Comparison:

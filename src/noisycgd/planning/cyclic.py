@@ -245,7 +245,8 @@ def account_noisy_cgd(
         conditions=(
             "each record's loss is convex",
             condition,
-            "gradients of two records differ by at most 2C; each step adds Gaussian noise of deviation nm C / b",
+            "gradients of two records differ by at most 2C; Gaussian noise of standard deviation nm C / b is added to "
+            "each step",
             "batches, their order and the start do not depend on record values; only the last iterate is released",
             *([] if diameter is None else [_bounded(diameter, peak)]),
         ),
