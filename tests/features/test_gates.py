@@ -185,3 +185,16 @@ def test_linear_ignores_the_number_of_hyperplanes():
 def test_refusals(kind, planes, error, words):
     with pytest.raises(error, match=words):
         make_gates(kind, D, planes, 0)
+
+
+@pytest.mark.parametrize("kind", ["linear", "iid", "antithetic"])
+def test_logits_of_a_row_are_the_same_beside_others_and_alone(kind):
+    # A float64 sum moves a float32 result with probability 1e-8 or so; a float32 sum moves most of these.
+    d = 200
+    features = make_gates(kind, d, 16, 0)
+    rng = np.random.default_rng(4)
+    rows = rng.standard_normal((64, d)).astype(np.float32)
+    weights = rng.standard_normal((d, features.n_gates * Q)).astype(np.float32)
+    alone = np.concatenate([features.logits(row[None], weights) for row in rows])
+    assert alone.dtype == np.float32
+    np.testing.assert_array_equal(features.logits(rows, weights), alone)

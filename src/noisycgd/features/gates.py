@@ -77,11 +77,14 @@ class GatedFeatures:
         return np.concatenate([np.ones((n, 1), np.int8), np.where(open_side, np.int8(1), np.int8(-1))], axis=1)
 
     def logits(self, rows: NDArray[np.float32], weights: NDArray[np.float32]) -> NDArray[np.float32]:
-        """(n, d) rows and (d, M q) weights -> (n, q) logits, the same arithmetic as the training kernel."""
+        """(n, d) rows and (d, M q) weights -> (n, q) logits.
+
+        Summed in float64: the order of a float32 sum, and with it the result, depends on how many rows there are.
+        """
         n, M = rows.shape[0], self.n_gates
         gates = self.patterns(rows) * self.levels
-        products = (rows @ weights).reshape(n, M, -1)
-        logits: NDArray[np.float32] = np.einsum("nm,nmq->nq", gates, products)
+        products = (rows.astype(np.float64) @ weights.astype(np.float64)).reshape(n, M, -1)
+        logits: NDArray[np.float32] = np.einsum("nm,nmq->nq", gates, products).astype(np.float32)
         return logits
 
 
