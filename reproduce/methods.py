@@ -111,14 +111,17 @@ class Cell:
     def search(self, store: Store) -> tuple[Run | None, float | None]:
         """The next run of the search for a learning rate, or None and the best rate (None where none is searched).
 
-        From `first_rate` uphill in test accuracy, one seed, few epochs, until both neighbours of the best are worse.
+        From `first_rate`, which is for clipping norm 1, uphill in test accuracy, one seed, few epochs, until both
+        neighbours of the best are worse.
         """
         if not self.method.rates or "learning_rate" in self.changes:
             return None, None
         rates = sorted(self.method.rates)
-        start = rates.index(self.method.first_rate) if self.method.first_rate else len(rates) // 2
         short = replace(self, epochs=min(self.epochs, SEARCH_EPOCHS))
         runs = [short.run(SEARCH_SEED, rate) for rate in rates]
+        # Clipped gradients and noise are as long as the clipping norm.
+        first = (self.method.first_rate or rates[len(rates) // 2]) / runs[0].parameters.get("clipping_norm", 1.0)
+        start = min(range(len(rates)), key=lambda i: abs(math.log(rates[i] / first)))
         scores = {i: found["accuracy"] for i, run in enumerate(runs) if (found := store.result(run)) is not None}
         following = climb(len(rates), start, scores)
         if following is not None:

@@ -29,7 +29,8 @@ NOT_CONVEX = LossCertificate("norm_clipped_softmax", 0.5, 0.5, False, "why it fa
 
 def stated(order=Order.PERMUTED, certificate=SOFTMAX, secret=True, assumed_public=(), **changes):
     run = {"n_records": 50, "batch_size": 20, "epochs": 3, "target": EpsilonDelta(2.0, 1e-5), **changes}
-    plan = plan_noisy_cgd(certificate=certificate, feature_norm=2.0, order=order, allow_unproven=True, **run)
+    run = {"feature_norm": 2.0, **run}
+    plan = plan_noisy_cgd(certificate=certificate, order=order, allow_unproven=True, **run)
     bounds = RowBounds.create(2.0, "clip", False, 0.0, None, 3)
     return plan, state_guarantee(plan, bounds, secret=secret, assumed_public=assumed_public)
 
@@ -64,13 +65,31 @@ class TestStatement:
         assert g.epsilon == GaussianProfile(g.mu).epsilon(1e-5)
         assert "worst position of a record in the given order" in str(g)
 
-    def test_the_noise_of_the_conditions_is_the_plan_s(self):
-        plan, g = stated()
+    @pytest.mark.parametrize("feature_norm", [2.0, 1.0000004, 1.23456789, 1 / 3])
+    def test_the_numbers_of_the_conditions_are_the_plan_s_rounded_to_the_safe_side(self, feature_norm):
+        plan, g = stated(feature_norm=feature_norm)
         text = str(g)
-        assert f"standard deviation {plan.noise_std:.6g}" in text
-        assert f"differ by at most {2 * plan.gradient_bound:.6g}" in text
-        assert f"at most 2/beta = {2 / plan.smoothness:.6g}" in text
+
+        def printed(before):
+            return float(text.partition(before)[2].split()[0].rstrip(",").removesuffix("-smooth"))
+
+        for before, exact, up in (
+            ("gradients of two records differ by at most ", 2 * plan.gradient_bound, True),
+            ("loss is convex and ", plan.smoothness, True),
+            ("largest is ", plan.learning_rates.max(), True),
+            ("every learning rate is at most 2/beta = ", 2 / plan.smoothness, False),
+            ("Gaussian noise of standard deviation ", plan.noise_std, False),
+            ("noise multiplier ", plan.noise_multiplier, False),
+        ):
+            assert printed(before) == pytest.approx(exact, rel=1e-5)
+            assert printed(before) >= exact if up else printed(before) <= exact
         assert "brought to norm 2 (clip)" in text
+
+    def test_the_largest_admissible_rate_does_not_look_like_more(self):
+        plan, g = stated(feature_norm=1.23456789, learning_rate=2 / (1.23456789**2 * 0.5), schedule="constant")
+        steps = next(c for c in g.conditions if c.name == "admissible steps")
+        assert steps.requirement.endswith(f"2/beta = {2 / plan.smoothness}")
+        assert steps.enforced == f"largest is {plan.learning_rates.max()}, checked before the first step"
 
     def test_every_condition_of_the_theorem_is_there(self):
         names = [c.name for c in stated()[1].conditions]

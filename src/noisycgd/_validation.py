@@ -130,14 +130,18 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 def _interval(noun: str, low: float, high: float, open_low: bool, open_high: bool) -> str:
     parts = []
     if low > -math.inf:
-        parts.append(f"{'above' if open_low else 'at least'} {_number(low)}")
+        parts.append(f"{'above' if open_low else 'at least'} {_end(low, ROUND_CEILING)}")
     if high < math.inf:
-        parts.append(f"{'below' if open_high else 'at most'} {_number(high)}")
+        parts.append(f"{'below' if open_high else 'at most'} {_end(high, ROUND_FLOOR)}")
     return " ".join([noun, " and ".join(parts)]) if parts else f"{noun} that is finite"
 
 
-def _number(value: float) -> str:
-    return str(value) if isinstance(value, int) else f"{value:g}"
+def _end(value: float, rounding: str) -> str:
+    """An end of an interval, rounded into it: who follows the advice is not refused again."""
+    if isinstance(value, int):
+        return str(value)
+    short = f"{value:g}"
+    return short if float(short) == value else _rounded(value, 6, rounding)
 
 
 def _shown(value: object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from noisycgd._validation import check_choice, check_integer, check_real, delta_in_print
-from noisycgd.accounting import GaussianProfile, PrivacyProfile, poisson_profile, shuffling_epsilon
+from noisycgd.accounting import GaussianProfile, PrivacyProfile, composition_mu, poisson_profile, shuffling_epsilon
 from noisycgd.planning import Account, account_noisy_cgd
 from noisycgd.schedules import SCHEDULES
 from noisycgd.types import EpsilonDelta, NoiseMultiplier, Order
@@ -118,8 +118,7 @@ def epsilon_against_epochs(
             ]
             curves.append(Curve("DP-SGD, Poisson batches", tuple(sparse), tuple(ys), "all-iterates"))
         elif name == "composition":
-            nm = check_real("noise_multiplier", noise_multiplier, low=0, open_low=True)
-            ys = [GaussianProfile(2 * math.sqrt(e) / nm).epsilon(delta) for e in grid]
+            ys = [GaussianProfile(composition_mu(e, noise_multiplier)).epsilon(delta) for e in grid]
             curves.append(Curve("fixed batches, every step published", tuple(grid), tuple(ys), "all-iterates"))
         else:
             order = Order.GIVEN if name.endswith("given") else Order.PERMUTED

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any, NoReturn
 
-from noisycgd._validation import ModelFileError, check_integer, check_real, message
+from noisycgd._validation import ModelFileError, check_integer, check_real, message, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights, composition_mu, poisson_profile
 from noisycgd.planning import SelectionPlan
 from noisycgd.ssp import RELEASES
@@ -73,7 +73,7 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
     least = 2 / stated.noise_multiplier * (1 - 1e-9)
     hidden = stated.mu if stated.selection is None else stated.selection.base_mu
     if stated.has_positions and hidden is not None and hidden < least:
-        _contradiction(f"at least {least:.6g}-GDP with its noise", hidden)
+        _contradiction(f"at least {rounded_up(least)}-GDP with its noise", hidden)
     if stated.has_positions:
         _check_positions(stated)
     elif stated.position_mus or stated.position_weights:

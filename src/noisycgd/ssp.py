@@ -250,7 +250,7 @@ def plan_ssp(
         refuse("target_norm", "1, the norm of a one-hot label", B)
     rho = check_real("rho", rho, low=0, high=1, open_low=True, open_high=True)
     check_choice("ridge", ridge, RIDGES)
-    noise = calibrate_noise([math.sqrt(RELEASES)], settings.target, Order.GIVEN)
+    noise = calibrate_noise([composition_mu(RELEASES, 2.0)], settings.target, Order.GIVEN)
     profile = GaussianProfile(composition_mu(RELEASES, noise))
     stds = [noise / 2 * s * (1 + 4 * _UNIT) for s in sensitivities(settings.n_records, R, B, D)]
     if not all(0 < std < math.inf for std in stds):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from noisycgd._validation import rounded_up
+from noisycgd._validation import rounded_down, rounded_up
 from noisycgd.accounting import batch_weights
 from noisycgd.data.bounds import RowBounds
 from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
@@ -129,20 +129,15 @@ def _cyclic(plan: Plan, bounds: RowBounds, secret: bool) -> dict[str, Any]:
         Order.PERMUTED: f"one permutation from {generator(secret)}; it may be published",
         Order.GIVEN: "records in the order given (see assumed); worst position counted",
     }[plan.order]
-    cert, largest = plan.certificate, plan.learning_rates.max()
-    admissible = "checked before the first step" if largest <= 2 / plan.smoothness else "NOT admissible"
+    cert = plan.certificate
     conditions = (
         Condition(
             "convex, smooth losses",
-            f"each record's loss is convex and {plan.smoothness:.6g}-smooth",
+            f"each record's loss is convex and {rounded_up(plan.smoothness)}-smooth",
             f"{cert.loss}: {'proved' if cert.convex else 'NOT convex'} ({cert.reference})",
         ),
         _bounded_gradients(plan.gradient_bound, bounds, "the loss's own bound"),
-        Condition(
-            "admissible steps",
-            f"every learning rate is at most 2/beta = {2 / plan.smoothness:.6g}",
-            f"largest is {largest:.6g}, {admissible}",
-        ),
+        _admissible_steps(float(plan.learning_rates.max()), 2 / plan.smoothness),
         Condition("fixed batches", "membership and order do not depend on record values", order),
         _public_start("the zero model"),
         _fresh_noise(plan, secret),
@@ -171,9 +166,10 @@ def _poisson(plan: PoissonPlan, bounds: RowBounds, secret: bool) -> dict[str, An
     if everyone:
         batches = Condition("full batches", "every step reads every record", "no sampling, hence none to be secret")
     else:
+        rate = rounded_up(plan.sampling_rate)
         batches = Condition(
             "Poisson batches",
-            f"each record enters each batch with probability {plan.sampling_rate:.6g}, independently of all others",
+            f"each record enters each batch with probability {rate}, independently of all others",
             f"sampled by draws keyed from {generator(secret)}; no record is dropped from a large batch",
         )
     return {
@@ -214,7 +210,7 @@ def state_ssp(
         Whether the plan's norm bound is the largest norm of the records: then nothing is guaranteed.
     """
     facts: dict[str, Any] = {"status": Status.PROVED}
-    bound = f"a public bound; every row brought to norm {bounds.row_norm:g} ({bounds.method})"
+    bound = f"a public bound; every row brought to norm {rounded_up(bounds.row_norm)} ({bounds.method})"
     if clipped_to_data:
         bound = "NOT public: the largest norm among the records"
         facts = {"status": Status.VOID, "reasons": (f"the bound on a row's norm was read off the records ({bound})",)}
@@ -233,16 +229,18 @@ def state_ssp(
         noise_multiplier=plan.noise_multiplier,
         gradient_bound=plan.feature_norm,
         conditions=(
-            Condition("bounded features", f"features of a record have norm at most {plan.feature_norm:.6g}", bound),
+            Condition(
+                "bounded features", f"features of a record have norm at most {rounded_up(plan.feature_norm)}", bound
+            ),
             Condition(
                 "bounded targets",
-                f"a record's target has norm at most {plan.target_norm:g}",
+                f"a record's target has norm at most {rounded_up(plan.target_norm)}",
                 "one-hot labels" if plan.classification else "clipped to their public range",
             ),
             Condition(
                 "fresh secret noise",
                 "the Gram matrix, its smallest eigenvalue and the moments get Gaussian noise of standard deviation "
-                f"{plan.gram_std:.6g}, {plan.eigenvalue_std:.6g} and {plan.moments_std:.6g}",
+                "{}, {} and {}".format(*map(rounded_down, (plan.gram_std, plan.eigenvalue_std, plan.moments_std))),
                 f"float64 draws keyed from {generator(secret)}, never stored",
             ),
             Condition("nothing else leaves", "the model is a function of the noisy sums", "one pass over the records"),
@@ -292,7 +290,7 @@ def state_selection(
     conditions = (
         Condition(
             "random number of trials",
-            f"{plan.law} with mean {plan.mean_trials:g}, whatever the records and the scores",
+            f"{plan.law} with mean {rounded_up(plan.mean_trials)}, whatever the records and the scores",
             f"drawn from {generator(secret)}, never stored or shown",
         ),
         Condition(
@@ -329,7 +327,8 @@ def _score_condition(plan: SelectionPlan, n_scored: int) -> Condition:
     return Condition(
         "private scores",
         f"a score is {rounded_up(plan.mu)}-GDP in the {n_scored} held-out records, none of which is trained on",
-        f"accuracy with Gaussian noise of standard deviation {score_std(plan.mu, n_scored):.6g}, fresh in every trial",
+        f"accuracy with Gaussian noise of standard deviation {rounded_down(score_std(plan.mu, n_scored))}, fresh in "
+        "every trial",
     )
 
 
@@ -341,8 +340,19 @@ def score_std(mu: float, n_scored: int) -> float:
 def _bounded_gradients(bound: float, bounds: RowBounds, how: str) -> Condition:
     return Condition(
         "bounded gradients",
-        f"gradients of two records differ by at most {2 * bound:.6g}",
-        f"{how}; every row brought to norm {bounds.row_norm:g} ({bounds.method}) by a map of that row alone",
+        f"gradients of two records differ by at most {rounded_up(2 * bound)}",
+        f"{how}; every row brought to norm {rounded_up(bounds.row_norm)} ({bounds.method}) by a map of that row alone",
+    )
+
+
+def _admissible_steps(largest: float, cap: float) -> Condition:
+    shown, allowed = rounded_up(largest), rounded_down(cap)
+    if largest <= cap and float(shown) > float(allowed):
+        shown, allowed = str(largest), str(cap)
+    return Condition(
+        "admissible steps",
+        f"every learning rate is at most 2/beta = {allowed}",
+        f"largest is {shown}, {'checked before the first step' if largest <= cap else 'NOT admissible'}",
     )
 
 
@@ -353,7 +363,7 @@ def _public_start(start: str) -> Condition:
 def _fresh_noise(plan: Plan | PoissonPlan, secret: bool) -> Condition:
     return Condition(
         "fresh secret noise",
-        f"every step adds Gaussian noise of standard deviation {plan.noise_std:.6g} to its gradient",
+        f"every step adds Gaussian noise of standard deviation {rounded_down(plan.noise_std)} to its gradient",
         f"keys from {generator(secret)}, never stored",
     )
 

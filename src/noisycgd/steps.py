@@ -7,7 +7,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from noisycgd._validation import UnprovenGuaranteeError, message
+from noisycgd._validation import UnprovenGuaranteeError, message, rounded_down, rounded_up
 from noisycgd.accounting import constant_multipliers, multipliers
 
 # `learning_rate="auto"` peaks at this share of the largest step that contracts by 1 - eta l2 (THEORY section 1).
@@ -36,9 +36,9 @@ def refuse_rate(largest_rate: float, beta: float, l2: float, more: str) -> NoRet
     raise UnprovenGuaranteeError(
         message(
             "learning_rate",
-            f"at most {2 / beta:.6g} (= 2/beta, beta = {beta:.6g}) for the hidden-state guarantee",
+            f"at most {rounded_down(2 / beta)} (= 2/beta, beta = {rounded_up(beta)}) for the hidden-state guarantee",
             largest_rate,
-            f"Lower it; {AUTO_PEAK * 2 / (beta + l2):.6g} is a good choice.{more}",
+            f"Lower it; {rounded_down(AUTO_PEAK * 2 / (beta + l2))} is a good choice.{more}",
         )
     )
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from noisycgd._validation import delta_in_print, rounded_up
+from noisycgd._validation import delta_in_print, rounded_down, rounded_up
 
 if TYPE_CHECKING:
     import numpy as np
@@ -379,7 +379,8 @@ class Guarantee:
         """How the numbers were put together, in words."""
         if self.selection is None:
             return ORDERS[self.order]
-        return f"best of a random number of trials, {self.selection.mean_trials:g} on average ({self.selection.law})"
+        mean, law = rounded_up(self.selection.mean_trials), self.selection.law
+        return f"best of a random number of trials, {mean} on average ({law})"
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, ready for JSON; `from_dict` reads them back."""
@@ -426,7 +427,7 @@ class Guarantee:
             f"({rounded_up(self.epsilon)}, {delta_in_print(self.delta)})-differential privacy — {head}",
             f"  adjacency      {self.adjacency}: the number of records ({public}) is public",
             f"  threat model   {self.threat_model}: {THREATS[self.threat_model]}",
-            f"  mechanism      {self.mechanism}, {passes}, noise multiplier {self.noise_multiplier:.6g}",
+            f"  mechanism      {self.mechanism}, {passes}, noise multiplier {rounded_down(self.noise_multiplier)}",
             f"  accounting     {self.accounting}{mu}",
         ]
         if self.selection is not None:

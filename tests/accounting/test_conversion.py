@@ -36,6 +36,16 @@ def test_epsilon_is_private_and_tight(base):
     assert profile.epsilon(0.9999999) == 0.0
 
 
+def test_epsilon_is_continuous_at_the_delta_where_it_is_zero():
+    profile = ConvertedProfile(ADDED)
+    at_zero = profile.delta(0.0)
+    assert profile.epsilon(at_zero) == 0.0
+    for below in (1e-16, 1e-15, 1e-12, 1e-6):
+        epsilon = profile.epsilon(at_zero * (1.0 - below))
+        assert 0.0 < epsilon < 10 * below + 1e-9
+        assert profile.delta(epsilon) <= at_zero * (1.0 - below)
+
+
 def test_a_delta_that_no_double_holds_is_not_zero():
     # e^975 times it is far above 1.
     base = GaussianProfile(20.0, adjacency=Adjacency.ADD_REMOVE)

@@ -8,7 +8,7 @@ from dp_accounting.pld.privacy_loss_mechanism import GaussianPrivacyLoss
 
 from noisycgd._validation import ParameterError, ParameterTypeError
 from noisycgd.accounting import GaussianProfile, gaussian_mu, log_delta
-from noisycgd.accounting.gaussian import band, private_root
+from noisycgd.accounting.gaussian import band, private_root, tradeoff_of_points
 
 ORACLES = json.loads((Path(__file__).parents[1] / "oracles.json").read_text())
 
@@ -106,3 +106,19 @@ def test_private_root_returns_the_private_end_of_a_jump():
     x = private_root(lambda x: (-5.0 if x >= 3.0 else -1.0, -1.0), 100.0, 0.0, -4.0)
     assert x == pytest.approx(3.0, rel=1e-14)
     assert x >= 3.0
+
+
+def test_lines_of_points_never_lie_above_the_exact_ones():
+    generator = np.random.default_rng(5)
+    epsilons, deltas, fpr = generator.uniform(0, 40, 30), generator.uniform(0, 1e-3, 30), np.geomspace(1e-18, 1, 200)
+    found = tradeoff_of_points(epsilons, deltas, fpr)
+    with mpmath.workdps(50):
+        for value, rate in zip(found.tolist(), fpr.tolist(), strict=True):
+            lines = [mpmath.mpf(0)]
+            for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True):
+                kept = 1 - mpmath.mpf(delta)
+                lines += [kept - mpmath.exp(epsilon) * rate, mpmath.exp(-epsilon) * (kept - rate)]
+            assert max(lines) - mpmath.mpf(2) ** -46 <= value <= max(lines)
+    assert tradeoff_of_points(np.zeros(1), np.zeros(1), np.array([0.0, 0.25, 1.0])).tolist() == pytest.approx(
+        [1, 0.75, 0]
+    )

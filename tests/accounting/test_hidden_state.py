@@ -1,5 +1,7 @@
+import itertools
 import json
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import cvxpy
@@ -209,7 +211,9 @@ def test_profiles_by_order():
 
 
 def test_composition():
-    assert composition_mu(400, 10.0) == 4.0
+    assert 4.0 < composition_mu(400, 10.0) < 4.0 * (1 + 1e-15)
+    for uses, noise in itertools.product((1, 2, 3, 7, 400, 10**6 + 1), (0.3, 1.0, 7.7, 1e3)):
+        assert Fraction(composition_mu(uses, noise)) ** 2 >= Fraction(4 * uses) / Fraction(noise) ** 2
     # Full batches without regularisation gain nothing over composition.
     assert 2 * constant_multipliers(1, 400, 0.0)[0] / 10.0 == pytest.approx(composition_mu(400, 10.0), rel=1e-11)
 

@@ -313,7 +313,7 @@ def test_unproven_is_refused_or_labelled(noisycgd) -> None:
         (["fit", "missing.csv", "--target", "label"], ["age"]),
         (["fit", "digits", "--epsilon", 0], ["epsilon must be a number above 0"]),
         (["fit", "digits", "--delta", 1], ["delta must be"]),
-        (["fit", "digits", "--learning-rate", 3], ["learning_rate must be at most 0.125", "auto"]),
+        (["fit", "digits", "--learning-rate", 3], ["learning_rate must be at most 0.124999", "auto"]),
         (["fit", "digits", "--learning-rate", "fast"], ["--learning-rate must be a number or auto"]),
         (["fit", "digits", "--hyperplanes", 3], ["n_hyperplanes must be even"]),
         (["fit", "digits", "--margin", -1], ["margin must be a number at least 0"]),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from noisycgd._validation import DataError
 from noisycgd.data.columns import Categories, Interval
-from noisycgd.data.schema import Schema, draft_schema
+from noisycgd.data.schema import REVIEW_MARK, Schema, draft_schema
 
 TEXT = """
 [target]
@@ -243,7 +243,7 @@ DRAFTED = pa.table(
 
 def test_a_draft_says_what_it_saw_and_that_it_did():
     text = draft_schema(DRAFTED, "y")
-    assert text.startswith("# review: inferred from data\n")
+    assert text.startswith("# This draft was written by looking at the records")
     schema = Schema.from_toml(text)
     assert schema.target_values == Categories(("no", "yes"))
     assert schema.columns == {
@@ -268,6 +268,8 @@ def test_a_draft_says_what_it_saw_and_that_it_did():
     marked = [line for line in inferred if "# review: inferred from data" in line]
     # All but the sentence of the head that explains the type.
     assert len(inferred) - len(marked) == 1
+    # The head may stay when every line was reviewed.
+    assert text.count(REVIEW_MARK) == len(marked)
     np.testing.assert_array_equal(schema.encode(DRAFTED).shape, (40, len(schema.feature_names)))
     assert schema.encode_target(DRAFTED).tolist() == DRAFTED["y"].to_pylist()
 

@@ -125,3 +125,8 @@ def test_the_automatic_rate_follows_from_the_plan_alone():
     assert plan.noise_std * np.sqrt((plan.learning_rates**2).sum()) == pytest.approx(0.2)
     # With hardly any noise the rate is bounded instead.
     assert make(epsilon=1e4).fit(X, Y).plan_.learning_rates.max() == 4.0
+
+
+@pytest.mark.parametrize("l2", [0.2, 1.9, 50.0])
+def test_the_automatic_rate_does_not_let_parameters_grow(l2):
+    assert make(epsilon=1e4, l2=l2).fit(X, Y).plan_.learning_rates.max() * l2 <= 1 + 1e-15

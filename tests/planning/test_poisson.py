@@ -102,7 +102,7 @@ class TestNoisyGD:
         plan = full()
         assert (plan.sampling_rate, plan.steps, plan.average) == (1.0, 9, True)
         assert plan.profile == GaussianProfile(composition_mu(9, 4.0))
-        assert plan.epsilon == GaussianProfile(2 * 3 / 4.0).epsilon(1e-5)
+        assert plan.epsilon == pytest.approx(GaussianProfile(2 * 3 / 4.0).epsilon(1e-5), rel=1e-12)
 
     @pytest.mark.parametrize("target", [EpsilonDelta(1.5, 1e-5), GaussianMu(0.5, 1e-5)])
     def test_a_target_is_met_from_below(self, target):

@@ -35,6 +35,11 @@ def test_batches_are_counted_with_the_ragged_one():
             "^epochs must be at most 250000000, with 4 batches each",
         ),
         ({"target": EpsilonDelta(0.0, 1e-5)}, ParameterError, "^epsilon must be"),
+        (
+            {"target": "strict"},
+            ParameterTypeError,
+            "^target must be an EpsilonDelta, a GaussianMu or a NoiseM.*'strict'",
+        ),
     ],
 )
 def test_nonsense_is_refused_by_name(changes, error, expected):

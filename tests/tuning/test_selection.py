@@ -239,6 +239,11 @@ class TestSecrets:
         search(verbose=True).fit(X, Y)
         assert capfd.readouterr().out == ""
 
+    def test_a_text_does_not_switch_the_bar_on(self):
+        # It counts the trials, whose number is secret.
+        with pytest.raises(ParameterTypeError, match=r"^verbose must be True or False; got 'no'"):
+            search(verbose="no").fit(X, Y)
+
     def test_holdout_and_training_records_are_apart(self, monkeypatch):
         seen = {}
         run, score = module.run_trials, module.private_score

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisycgd.accounting.adjacency import check_convertible
-from noisycgd.accounting.gaussian import check_delta, flattened, log_delta, shaped
+from noisycgd.accounting.gaussian import check_delta, flattened, log_delta, shaped, tradeoff_of_points
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
 from noisycgd.types import Adjacency
 
 if TYPE_CHECKING:
     from noisycgd.accounting.pld import PLDProfile
 
-_LINES = 2000
+_POINTS = 2000
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +64,7 @@ class ConvertedProfile:
         return np.asarray(np.log(np.maximum(self.base.delta(epsilon), 5e-324)))
 
     def epsilon(self, delta: float) -> float:
-        """An epsilon with `self.delta(epsilon) <= delta`, within a relative 1e-9 of a root; inf if none is found."""
+        """An epsilon with `self.delta(epsilon) <= delta`, within 1e-9 (1 + epsilon) of a root; inf if none is found."""
         from scipy.optimize import brentq
 
         delta = check_delta(delta)
@@ -75,17 +75,14 @@ class ConvertedProfile:
             high *= 2.0
             if high > 1e12:
                 return math.inf
-        root, nudge = float(brentq(lambda e: self.delta(e) - delta, 0.0, high, xtol=1e-12, rtol=1e-12)), 1e-12
+        root = float(brentq(lambda e: self.delta(e) - delta, 0.0, high, xtol=1e-13, rtol=1e-12))
+        nudge = 1e-13 * (1.0 + root)
         while self.delta(root) > delta:
-            root, nudge = min(root * (1.0 + nudge), high), 2.0 * nudge
+            root, nudge = min(root + nudge, high), 2.0 * nudge
         return root
 
     def tradeoff(self, fpr: ArrayLike) -> Any:
         """Least false-negative rate at each `fpr` in [0, 1], from a finite number of epsilons, hence rounded down."""
         shape, flat = flattened("fpr", fpr, 0.0, 1.0)
-        epsilons = np.linspace(0.0, min(self.epsilon(1e-9), 1e3), _LINES)
-        deltas, best = self.delta(epsilons), np.zeros_like(flat)
-        for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True):
-            line = np.maximum(1.0 - delta - np.exp(min(epsilon, 700.0)) * flat, np.exp(-epsilon) * (1.0 - delta - flat))
-            best = np.maximum(best, line)
-        return shaped(np.clip(best - 2.0**-40, 0.0, 1.0 - flat), shape)
+        epsilons = np.linspace(0.0, min(self.epsilon(1e-9), 700.0), _POINTS)
+        return shaped(tradeoff_of_points(epsilons, self.delta(epsilons), flat), shape)

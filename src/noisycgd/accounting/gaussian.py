@@ -25,6 +25,8 @@ _NODES, _NODE_WEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _NODE_WEIGHTS
 _SERIES_FROM = 16.0
 """Where 1 - t M(t) has lost eight bits and fourteen terms of its asymptotic series are exact to double precision."""
 _SERIES = np.array([(-1.0) ** n * math.prod(range(1, 2 * n + 2, 2)) for n in range(13, -1, -1)])
+_LINE_ROUNDING = 2.0**-48
+"""Relative, and of a difference of rates absolute."""
 _U_LIMIT = 1e150
 """Beyond it u^2 overflows; log delta is then 0 or -inf to double precision."""
 
@@ -265,3 +267,24 @@ def flattened(name: str, values: ArrayLike, low: float, high: float) -> tuple[tu
 def shaped(values: Array, shape: tuple[int, ...]) -> Any:
     """Inverse of `flattened`; a float for a scalar."""
     return values.reshape(shape) if shape else float(values[0])
+
+
+def tradeoff_of_points(epsilons: Array, deltas: Array, fpr: Array) -> Array:
+    """Trade-off function below which no mechanism with delta_j at epsilon_j <= 700 lies, rounded down.
+
+    Parameters
+    ----------
+    epsilons, deltas : ndarray of shape (J,)
+        In both directions between neighbours.
+    fpr : ndarray of shape (I,)
+        False-positive rates in [0, 1].
+
+    Returns
+    -------
+    ndarray of shape (I,)
+        The largest of the points' lines 1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr), and of 0.
+    """
+    ratios, left = np.exp(epsilons), 1.0 - deltas - _LINE_ROUNDING
+    below = left - ratios * (1.0 + _LINE_ROUNDING) * fpr[:, None]
+    above = (left - fpr[:, None]) / ratios * (1.0 - _LINE_ROUNDING)
+    return np.asarray(np.clip(np.maximum(below, above).max(axis=1), 0.0, 1.0 - fpr))

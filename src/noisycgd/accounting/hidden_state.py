@@ -287,7 +287,9 @@ def hidden_state_profile(
 
 
 def composition_mu(epochs: int, noise_multiplier: float) -> float:
-    """GDP parameter of releasing every iterate: 2 sqrt(E) / nm. It needs no convexity, smoothness or contraction.
+    """GDP parameter of releasing every iterate: 2 sqrt(E) / nm, rounded up.
+
+    It needs no convexity, smoothness or contraction. At nm = 2 it is the multiplier that `calibrate_noise` takes.
 
     Raises
     ------
@@ -299,4 +301,5 @@ def composition_mu(epochs: int, noise_multiplier: float) -> float:
     THEORY section 2, "the always valid fallback".
     """
     E = check_integer("epochs", epochs)
-    return 2.0 * math.sqrt(E) / check_real("noise_multiplier", noise_multiplier, low=0.0, open_low=True)
+    noise = check_real("noise_multiplier", noise_multiplier, low=0.0, open_low=True)
+    return 2.0 * (math.sqrt(E) * (1.0 + 2.0**-50)) / noise

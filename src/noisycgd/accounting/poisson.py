@@ -10,6 +10,7 @@ import numpy as np
 from noisycgd._validation import ParameterTypeError, check_integer, check_real, message, refuse
 from noisycgd.accounting.adjacency import check_adjacency
 from noisycgd.accounting.gaussian import Array, check_delta
+from noisycgd.accounting.hidden_state import composition_mu
 from noisycgd.accounting.pld import PLDProfile, to_pld
 from noisycgd.accounting.privacy_loss import TAIL, discretise, log_normal_masses
 from noisycgd.accounting.profile import GaussianProfile
@@ -168,8 +169,7 @@ def _run(
     steps = check_integer("steps", steps, high=_MOST_STEPS, way_out="Use larger batches or fewer epochs.")
     replace = adjacency is Adjacency.REPLACE_ONE
     if b == n:
-        mu = (2.0 if replace else 1.0) * math.sqrt(steps) / noise
-        return GaussianProfile(mu * (1.0 + 2.0**-50), adjacency=adjacency)
+        return GaussianProfile(composition_mu(steps, noise) / (1.0 if replace else 2.0), adjacency=adjacency)
     sides = [(True, True)] if replace else [(True, False), (False, True)]
     return _Run(tuple(_Pair(b / n, 1.0 / noise, *side) for side in sides), steps, adjacency)
 

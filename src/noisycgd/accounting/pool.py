@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from noisycgd._validation import refuse
 from noisycgd.accounting.adjacency import check_same_adjacency
-from noisycgd.accounting.gaussian import Array, check_delta, check_vector, flattened, shaped
+from noisycgd.accounting.gaussian import Array, check_delta, check_vector, flattened, shaped, tradeoff_of_points
 from noisycgd.types import Adjacency, PrivacyProfile
 
 _UP = 1.0 + 2.0**-40
@@ -134,10 +134,7 @@ class EnvelopeProfile:
     def tradeoff(self, fpr: ArrayLike) -> Any:
         """Least false-negative rate at each rate in [0, 1], rounded down: the largest of the points' two lines."""
         shape, flat = flattened("fpr", fpr, 0.0, 1.0)
-        left = 1.0 - self.deltas - self._ratios * flat[:, None]
-        right = (1.0 - self.deltas - flat[:, None]) / self._ratios
-        values = np.maximum(left, right).max(axis=1) * (1.0 - 2.0**-40)
-        return shaped(np.clip(values, 0.0, 1.0 - flat), shape)
+        return shaped(tradeoff_of_points(self.epsilons, self.deltas, flat), shape)
 
 
 def _adjacency(profile: PrivacyProfile) -> Adjacency:

@@ -30,7 +30,7 @@ from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
 from noisycgd._validation import check_real, refuse
-from noisycgd.accounting.gaussian import Array, check_delta, flattened, gaussian_mu, shaped
+from noisycgd.accounting.gaussian import Array, check_delta, flattened, gaussian_mu, shaped, tradeoff_of_points
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
 from noisycgd.accounting.trials import Trials, as_trials
 from noisycgd.types import Adjacency, PrivacyProfile
@@ -183,14 +183,10 @@ class SelectionProfile:
         Raises ParameterError if a rate lies outside [0, 1].
         """
         shape, flat = flattened("fpr", fpr, 0.0, 1.0)
-        epsilons, deltas = self._lines
-        below = 1.0 - deltas - np.exp(epsilons) * flat[:, None]
-        above = np.exp(-epsilons) * (1.0 - deltas - flat[:, None])
-        values = np.maximum(below, above).max(axis=1) * (1.0 - 2.0**-40)
-        return shaped(np.clip(values, 0.0, 1.0 - flat), shape)
+        return shaped(tradeoff_of_points(*self._points, flat), shape)
 
     @cached_property
-    def _lines(self) -> tuple[Array, Array]:
+    def _points(self) -> tuple[Array, Array]:
         # Beyond epsilon = 700 no rate in double precision is informative.
         last = min(self.epsilon(1e-12), 700.0)
         epsilons = last * np.linspace(0.0, 1.0, 129) ** 2

@@ -224,10 +224,10 @@ def _read_without_schema(path: Path, reading: Reading, needs_target: bool) -> Re
 
 def _unreviewed(schema: Path | None) -> tuple[str, ...]:
     """What a drafted schema still says of itself: its bounds and categories come from the records."""
-    lines = 0 if schema is None else schema.read_text(encoding="utf-8").count(REVIEW_MARK)
-    return (f"{lines} lines of the schema still marked {REVIEW_MARK!r}: review them, then delete the marks",) * (
-        lines > 0
-    )
+    marked = 0 if schema is None else schema.read_text(encoding="utf-8").count(REVIEW_MARK)
+    if not marked:
+        return ()
+    return (f"{marked} lines of the schema still marked {REVIEW_MARK!r}: review them, then delete the marks",)
 
 
 def _split(records: Records, fraction: float, seed: int) -> tuple[Records, Records]:

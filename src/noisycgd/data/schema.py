@@ -236,11 +236,9 @@ def draft_schema(table: pa.Table, target: str) -> str:
 REVIEW_MARK = "review: inferred from data"
 _REVIEW = f" # {REVIEW_MARK}"
 _HEADER = """\
-# review: inferred from data
-#
 # This draft was written by looking at the records, so it is not public and no privacy guarantee covers it. Replace each
 # marked line by what is known without them (a code book, a form, a law of nature): bounds that any record could have
-# had, and all categories that could occur. Then remove the comment. A column with type = "ignore" is not used.
+# had, and all categories that could occur. Then remove its comment. A column with type = "ignore" is not used.
 """
 
 # Integers of more values are numbers; strings of more values are names or free text.

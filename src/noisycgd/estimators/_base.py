@@ -155,7 +155,7 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
     def _shape(self, n_records: int, n_columns: int, n_outputs: int) -> Shape:
         """Check the parameters that say how a row becomes bounded, and what seeds the public draws."""
         for name in self._flags():
-            _check_flag(name, getattr(self, name))
+            check_flag(name, getattr(self, name))
         seed = self.random_state
         if seed is not None and not isinstance(seed, np.random.RandomState):
             seed = check_integer("random_state", seed, low=0, high=2**32 - 1, way_out="None draws new hyperplanes.")
@@ -278,7 +278,7 @@ def _as_it_was(value: Any) -> Any:
     return copy.deepcopy(value) if hasattr(value, "__array__") else value
 
 
-def _check_flag(name: str, value: object) -> None:
+def check_flag(name: str, value: object) -> None:
     """Refuse what is no boolean: a text such as "no" would count as true."""
     if not isinstance(value, bool | np.bool_):
         raise ParameterTypeError(message(name, "True or False", value))

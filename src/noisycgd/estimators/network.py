@@ -15,6 +15,7 @@ from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
 from noisycgd.guarantee import DP_SGD, NOISY_GD
 from noisycgd.planning import is_auto, plan_dp_sgd
+from noisycgd.planning.settings import LARGEST_L2
 from noisycgd.report.progress import epoch_progress
 from noisycgd.steps import noise_gain
 from noisycgd.training import Randomness, train_poisson
@@ -58,7 +59,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
         Expected records per batch; "auto" follows from the number of records alone.
     learning_rate : float or "auto", default "auto"
         Peak learning rate, for a sum of gradients over the expected batch size; "auto" follows from the plan alone: it
-        gives the released weights noise of standard deviation 0.2, and is at most 4.
+        gives the released weights noise of standard deviation 0.2, and is at most 4 and at most 1 / l2.
     schedule : {"linear", "constant", "cosine", "warmup-stable-decay"} or array, default "linear"
         Course of the learning rate, or factors in (0, 1] per step or per epoch.
     l2 : float, default 0.0
@@ -94,17 +95,19 @@ class ReLUNetworkClassifier(PrivateClassifier):
         check_choice("method", self.method, ("dpsgd",), way_out)
         check_integer("width", self.width, high=LARGEST_SIZE)
         automatic = is_auto(self.learning_rate)
+        # Beyond 1/l2 a step overshoots the zero that l2 pulls to.
+        largest = min(LARGEST_AUTO_RATE, 1 / max(check_real("l2", self.l2, low=0, high=LARGEST_L2), 1e-300))
         plan = plan_dp_sgd(
             n_records=shape.n_records,
             target=self._target(),
             epochs=self.epochs,
             clipping_norm=check_real("clipping_norm", self.clipping_norm, low=1e-6, high=1e6),
             batch_size=self.batch_size,
-            learning_rate=1.0 if automatic else self.learning_rate,
+            learning_rate=largest if automatic else self.learning_rate,
             schedule=self.schedule,
             l2=self.l2,
         )
-        plan = _with_automatic_rate(plan) if automatic else plan
+        plan = _with_less_noise(plan) if automatic else plan
         step = float(plan.learning_rates.min()) * plan.noise_std
         if step < SMALLEST_STEP_NOISE:
             way_out = "Float32 weights would round it away: raise learning_rate, or lower epsilon."
@@ -158,10 +161,10 @@ class ReLUNetworkClassifier(PrivateClassifier):
         )
 
 
-def _with_automatic_rate(plan: PoissonPlan) -> PoissonPlan:
-    """Scale learning rates of peak 1 until the noise of the last iterate is as large as is good for a network."""
+def _with_less_noise(plan: PoissonPlan) -> PoissonPlan:
+    """Lower the learning rates until the noise of the last iterate is no larger than is good for a network."""
     noise = plan.noise_std * noise_gain(plan.learning_rates, np.ones(plan.steps))
-    return replace(plan, learning_rates=plan.learning_rates * min(AUTO_NOISE / noise, LARGEST_AUTO_RATE))
+    return replace(plan, learning_rates=plan.learning_rates * min(AUTO_NOISE / noise, 1.0))
 
 
 def _start_seed(seed: Seed) -> int:

@@ -12,7 +12,16 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisycgd._validation import UnprovenGuaranteeError, check_choice, check_integer, check_real, message, refuse
+from noisycgd._validation import (
+    UnprovenGuaranteeError,
+    check_choice,
+    check_integer,
+    check_real,
+    message,
+    refuse,
+    rounded_down,
+    rounded_up,
+)
 from noisycgd.accounting import (
     GaussianProfile,
     batch_weights,
@@ -136,7 +145,7 @@ def plan_noisy_cgd(
             f"({certificate.reference})"
         )
     if rates.max() > 2 / beta:
-        reasons.append(f"a learning rate of {rates.max():.6g} exceeds 2/beta = {2 / beta:.6g}")
+        reasons.append(f"a learning rate of {rounded_up(rates.max())} exceeds 2/beta = {rounded_down(2 / beta)}")
     if reasons and not allow_unproven:
         _refuse_unproven(certificate, rates.max(), beta, l2)
     contractions = contractions_of(rates, beta, l2, claim=bool(reasons))
@@ -219,7 +228,7 @@ def account_noisy_cgd(
     if smoothness is None:
         status, beta = Status.CONDITIONAL, 2 / rates.max() - l2
         if beta < l2:
-            refuse("learning_rate", f"at most 1/l2 = {1 / l2:.6g}", peak, "Lower it, or lower l2.")
+            refuse("learning_rate", f"at most 1/l2 = {rounded_down(1 / l2)}", peak, "Lower it, or lower l2.")
         condition = (
             "every learning rate is at most 2/(beta + l2), beta the smoothness of each record's loss, l2 included "
             "(not checked: no smoothness was stated)"
@@ -228,7 +237,7 @@ def account_noisy_cgd(
         status, beta = Status.PROVED, check_real("smoothness", smoothness, low=l2, open_low=l2 == 0)
         if rates.max() > 2 / beta:
             refuse_rate(rates.max(), beta, l2, "")
-        condition = f"each record's loss, l2 included, is {beta:.6g}-smooth (as stated)"
+        condition = f"each record's loss, l2 included, is {beta}-smooth (as stated)"
     contractions = contractions_of(rates, beta, l2, claim=False)
     position_multipliers = multipliers_of(rates, contractions, l2, k, E, diameter)
     weights = batch_weights(n, b)
@@ -267,4 +276,4 @@ def _refuse_unproven(certificate: LossCertificate, largest_rate: float, beta: fl
 
 
 def _bounded(diameter: float, peak: float) -> str:
-    return f"every step ends on a convex domain of diameter {diameter:g} C / b; the peak learning rate is {peak:g}"
+    return f"every step ends on a convex domain of diameter {diameter} C / b; the peak learning rate is {peak}"

@@ -149,7 +149,7 @@ def _noise(settings: Settings) -> tuple[float, PrivacyProfile]:
     if b < n:
         noise = calibrate_poisson(n, b, target, epochs=epochs)
         return noise, poisson_profile(n, b, noise, epochs=epochs, delta=target.delta)
-    noise = calibrate_noise([math.sqrt(epochs)], target, Order.GIVEN)
+    noise = calibrate_noise([composition_mu(epochs, 2.0)], target, Order.GIVEN)
     return noise, GaussianProfile(composition_mu(epochs, noise))
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from noisycgd._validation import check_choice, check_integer, check_real, refuse
+from noisycgd._validation import check_choice, check_integer, check_real, refuse, rounded_down
 from noisycgd.accounting import (
     EnvelopeProfile,
     GaussianProfile,
@@ -236,7 +236,7 @@ def equal_base_contraction(
     elif not fits(high):
         refuse(
             "noise_multiplier",
-            f"such that one step of NoisyCGD has at most DP-SGD's epsilon ({epsilon:.6g})",
+            f"such that one step of NoisyCGD has at most DP-SGD's epsilon ({rounded_down(epsilon)})",
             noise_multiplier,
             "Raise the number of epochs or the batch size, or equalise the noise with equal_base_noise.",
         )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from noisycgd._validation import check_integer, check_real, message, refuse
+from noisycgd._validation import ParameterTypeError, check_integer, check_real, message, refuse, rounded_down
 from noisycgd.schedules import schedule_factors
 from noisycgd.steps import AUTO_PEAK
 from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
@@ -43,6 +43,8 @@ def auto_batch_size(n_records: int) -> int:
 
 def check_target(target: Target) -> Target:
     """Return `target` with plain floats; raise ParameterError or ParameterTypeError if it makes no sense."""
+    if not isinstance(target, EpsilonDelta | GaussianMu | NoiseMultiplier):
+        raise ParameterTypeError(message("target", "an EpsilonDelta, a GaussianMu or a NoiseMultiplier", target))
     delta = check_real("delta", target.delta, low=0, high=1, open_low=True, open_high=True)
     if isinstance(target, EpsilonDelta):
         return EpsilonDelta(check_real("epsilon", target.epsilon, low=0, open_low=True), delta)
@@ -78,11 +80,8 @@ def check_settings(
 def warn_of_delta(delta: float, n_records: int, *, stacklevel: int) -> None:
     """Warn of a delta above 1 / n, at which a guarantee permits publishing a record outright."""
     if delta > 1 / n_records:
-        warnings.warn(
-            message("delta", f"at most 1/n = {1 / n_records:.3g} for a meaningful guarantee", delta, "Lower it."),
-            UserWarning,
-            stacklevel=stacklevel,
-        )
+        requirement = f"at most 1/n = {rounded_down(1 / n_records, 3)} for a meaningful guarantee"
+        warnings.warn(message("delta", requirement, delta, "Lower it."), UserWarning, stacklevel=stacklevel)
 
 
 def learning_rates(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING
 
+from noisycgd._drawing import default_style
 from noisycgd._validation import check_choice
 
 if TYPE_CHECKING:
@@ -56,8 +57,9 @@ def comparison_image(comparison: Comparison, kind: str = "png") -> bytes:
     check_choice("format of a picture", kind, FORMATS)
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-    figure = comparison_figure(comparison)
-    FigureCanvasAgg(figure)
     buffer = io.BytesIO()
-    figure.savefig(buffer, format=kind, dpi=150)
+    with default_style():
+        figure = comparison_figure(comparison)
+        FigureCanvasAgg(figure)
+        figure.savefig(buffer, format=kind, dpi=150)
     return buffer.getvalue()

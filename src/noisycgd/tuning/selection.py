@@ -16,7 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, check_real, message, refuse
-from noisycgd.estimators._base import PrivateEstimator
+from noisycgd.estimators._base import PrivateEstimator, check_flag
 from noisycgd.estimators._reading import one_column, read_records
 from noisycgd.estimators._search import warn_of_search
 from noisycgd.planning import plan_selection
@@ -169,6 +169,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """
         warn_of_search()
         self._unfit()
+        check_flag("verbose", self.verbose)
         if is_watched():
             refuse("watched_iterates", "around fits of single estimators", "PrivateSelection", "Watch one candidate.")
         if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
@@ -262,7 +263,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _outcomes(
         self, trials: list[Trial], X: NDArray[Any], y: NDArray[Any]
     ) -> Iterator[tuple[Trial, PrivateEstimator]]:
-        with trial_progress(enabled=bool(self.verbose)) as advance:
+        with trial_progress(enabled=self.verbose) as advance:
             for trial, model in zip(trials, run_trials(trials, X, y, n_jobs=self.n_jobs), strict=True):
                 yield trial, model
                 advance()
