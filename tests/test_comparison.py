@@ -52,6 +52,11 @@ def test_an_unknown_mechanism_is_refused() -> None:
         epsilon_against_epochs(**RUN, epochs=2, mechanisms=["magic"])
 
 
+def test_an_l2_beyond_what_a_step_can_pull_is_refused_by_its_own_name() -> None:
+    with pytest.raises(ParameterError, match=r"^eta_l2 must be a number at least 0 and at most 1; got 2\.0"):
+        epsilon_against_epochs(**RUN, epochs=2, eta_l2=[0.1, 2.0])
+
+
 def test_schedules_meet_their_target_and_decay_is_almost_free() -> None:
     rows = compare_schedules(n_records=6000, batch_size=100, epochs=50, epsilon=1.0, delta=1e-5)
     by_name = {row.schedule: row for row in rows}
@@ -79,7 +84,8 @@ def test_shuffling_is_worse_than_the_gaussian_at_60_batches_and_better_at_1000()
 
 
 def test_tradeoff_curve_is_below_the_line_of_no_knowledge() -> None:
-    curve, nothing = tradeoff_curve(GaussianProfile(0.5), "m").curves
+    curve, nothing = tradeoff_curve(GaussianProfile(0.5), "m", "all-iterates").curves
+    assert curve.threat_model == "all-iterates"
     assert np.all(np.array(curve.y) <= 1 - np.array(curve.x) + 1e-12)
     assert (nothing.x, nothing.y) == ((0.0, 1.0), (1.0, 0.0))
     assert curve.y[0] == 1.0

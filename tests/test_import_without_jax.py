@@ -18,5 +18,17 @@ def test_the_accountant_stays_light(statement):
     assert loaded_after(statement) == set()
 
 
+@pytest.mark.parametrize("arguments", [["tradeoff", "--mu", "1"], ["tradeoff", "--epsilon", "2"]])
+def test_accounting_commands_need_no_training_library(arguments):
+    called = f"""
+import contextlib, io
+from noisycgd.cli.main import main
+with contextlib.suppress(SystemExit), contextlib.redirect_stdout(io.StringIO()) as out:
+    sys.argv = ["noisycgd", *{arguments!r}]
+    main()
+assert "true-positive rate" in out.getvalue(), out.getvalue()"""
+    assert not loaded_after(called) & {"jax", "sklearn"}
+
+
 def test_the_probe_sees_what_is_loaded():
     assert loaded_after("import sklearn") >= {"sklearn"}

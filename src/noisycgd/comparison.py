@@ -93,6 +93,8 @@ def epsilon_against_epochs(
     E = check_integer("epochs", epochs)
     for name in mechanisms:
         check_choice("mechanism", name, MECHANISMS)
+    for product in eta_l2:
+        check_real("eta_l2", product, low=0, high=1, way_out="Beyond 1 a step overshoots what l2 pulls to.")
     grid = [int(e) for e in np.unique(np.linspace(1, E, min(E, 400)).round())]
     sparse = [int(e) for e in np.unique(np.geomspace(1, E, min(E, POISSON_POINTS)).round())]
 
@@ -209,7 +211,7 @@ def shuffling_profiles(*, batches: Sequence[int], noise_multiplier: float, point
     return Comparison(title, "epsilon (nats, replace-one)", "delta (probability)", tuple(curves), log_y=True)
 
 
-def tradeoff_curve(profile: PrivacyProfile, name: str, threat_model: str = "final-model") -> Comparison:
+def tradeoff_curve(profile: PrivacyProfile, name: str, threat_model: str) -> Comparison:
     """Least false-negative rate against false-positive rate, with the line of a test that knows nothing."""
     fpr = np.concatenate([[0.0], np.geomspace(1e-6, 1e-2, 60), np.linspace(0.011, 1.0, 120)])
     fnr = np.asarray(profile.tradeoff(fpr))

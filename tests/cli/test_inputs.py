@@ -50,3 +50,16 @@ def test_a_separate_test_table_is_read_like_the_training_table(tmp_path) -> None
     np.testing.assert_array_equal(held_out.X, [[10, 20]])
     np.testing.assert_array_equal(held_out.targets, [1])
     assert len(train.X) == 2
+
+
+def test_a_table_beside_an_archive_is_refused_with_the_way_out(tmp_path) -> None:
+    np.savez(tmp_path / "train.npz", X=np.ones((6, 2)), y=np.arange(6) % 2)
+    (tmp_path / "test.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
+    options = {"target": None, "schema": None, "data_dir": None, "test_fraction": None, "split_seed": 0}
+    with pytest.raises(DataError, match=r"test\.csv must be an \.npz archive with X and y, since the records"):
+        training_data(str(tmp_path / "train.npz"), test=tmp_path / "test.csv", **options)
+    train, _ = training_data(str(tmp_path / "train.npz"), test=None, **options)
+    with pytest.raises(DataError, match=r"test\.csv must be an \.npz archive"):
+        later_data(str(tmp_path / "test.csv"), train.reading, data_dir=None, needs_target=True)
+    # Rows alone need no names.
+    assert later_data(str(tmp_path / "test.csv"), train.reading, data_dir=None, needs_target=False).X.shape == (2, 3)

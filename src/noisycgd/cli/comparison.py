@@ -132,7 +132,6 @@ def tradeoff(
     from noisycgd._validation import refuse
     from noisycgd.accounting import GaussianProfile, gaussian_mu, risk_summary
     from noisycgd.comparison import tradeoff_curve
-    from noisycgd.guarantee import profile_of
     from noisycgd.types import Guarantee, PrivacyProfile, Status
 
     options = {"--mu": mu, "--epsilon": epsilon, "--model": model}
@@ -143,17 +142,18 @@ def tradeoff(
     profile: PrivacyProfile
     if model is not None:
         from noisycgd.estimators import load_model
+        from noisycgd.guarantee import profile_of
 
         guarantee: Guarantee = load_model(model).guarantee_
         if guarantee.status is not Status.PROVED:
             refuse("--model", "a model whose guarantee is proved", guarantee.status.value)
-        profile, name = profile_of(guarantee), str(model)
+        profile, name, seen = profile_of(guarantee), str(model), guarantee.threat_model.value
     else:
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
-        profile, name = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP"
+        profile, name, seen = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP", "all that is released"
         assumed = f"the mechanism is {rounded_down(mu, 8)}-GDP; another one with this epsilon and delta may be riskier"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
-    curve = tradeoff_curve(profile, name)
+    curve = tradeoff_curve(profile, name, seen)
     _write(curve, csv_file, plot)
     if as_json:
         print_json({**asdict(risk), "adjacency": risk.adjacency.value, "provided": assumed})
@@ -183,14 +183,17 @@ def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Pa
 
 def _write(comparison: Comparison, csv_file: Path | None, plot: Path | None) -> None:
     from noisycgd.cli.files import write_bytes
-    from noisycgd.report.curves import comparison_image
 
-    # Drawn before anything is written, should the picture's format be unknown.
-    image = None if plot is None else comparison_image(comparison, plot.suffix.lstrip(".").lower())
+    pictures = []
+    if plot is not None:
+        from noisycgd.report.curves import comparison_image
+
+        # Drawn before anything is written, should the picture's format be unknown.
+        pictures = [(plot, comparison_image(comparison, plot.suffix.lstrip(".").lower()))]
     if csv_file is not None:
         _write_csv(csv_file, comparison.rows())
-    if plot is not None and image is not None:
-        write_bytes(plot, image)
+    for path, image in pictures:
+        write_bytes(path, image)
 
 
 def _write_csv(path: Path, rows: list[dict[str, Any]]) -> None:
