@@ -18,8 +18,8 @@ if TYPE_CHECKING:
         SSPRegressor,
         load_model,
     )
+    from noisycgd.guarantee import Guarantee
     from noisycgd.tuning import PrivateSelection
-    from noisycgd.types import Guarantee
 
 __version__ = "0.1.0"
 
@@ -32,7 +32,7 @@ _HOMES = {
     "SSPRegressor": "noisycgd.estimators",
     "load_model": "noisycgd.estimators",
     "PrivateSelection": "noisycgd.tuning",
-    "Guarantee": "noisycgd.types",
+    "Guarantee": "noisycgd.guarantee",
 }
 
 __all__ = [

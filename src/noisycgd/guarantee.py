@@ -1,151 +1,196 @@
-"""Guarantees after they were stated: more assumptions, the profile behind the numbers, and reading a saved one."""
+"""The statement that goes with a released model: what it promises, to whom, and how each condition was made true."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-from typing import Any, NoReturn
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from noisycgd._validation import ModelFileError, check_integer, check_real, message, rounded_up
-from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights, composition_mu, poisson_profile
-from noisycgd.planning import SelectionPlan
-from noisycgd.ssp import RELEASES
-from noisycgd.types import CYCLIC_ORDERS, Adjacency, Guarantee, Order, PrivacyProfile, Selection, Status, ThreatModel
-
-_INFERRED = "numbers were read off the records and are published with the model; see assumed public"
+from noisycgd._validation import delta_in_print, rounded_down, rounded_up
+from noisycgd.types import CYCLIC_ORDERS, Adjacency, Order, Status, ThreatModel
 
 NOISY_CGD, DP_SGD, NOISY_GD, SSP = "NoisyCGD", "DP-SGD", "noisy gradient descent", "sufficient-statistics perturbation"
 
-# What may stand together in one statement.
-_KINDS = {
-    NOISY_CGD: (ThreatModel.FINAL_MODEL, CYCLIC_ORDERS),
-    DP_SGD: (ThreatModel.ALL_ITERATES, (Order.POISSON,)),
-    NOISY_GD: (ThreatModel.ALL_ITERATES, (Order.ALL,)),
-    SSP: (ThreatModel.NOISY_STATISTICS, (Order.ALL,)),
+THREATS = {
+    ThreatModel.FINAL_MODEL: "the adversary sees the final parameters only",
+    ThreatModel.ALL_ITERATES: "the adversary may see every step of training",
+    ThreatModel.NOISY_STATISTICS: "the adversary may see the noisy sums behind the model",
 }
+ORDERS = {
+    Order.PERMUTED: "averaged over one random permutation",
+    Order.GIVEN: "worst position of a record in the given order",
+    Order.POISSON: "amplified by secret Poisson sampling, all steps composed numerically",
+    Order.ALL: "composition of Gaussian releases",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """One condition of the theorem, and how it was made true."""
+
+    name: str
+    requirement: str
+    enforced: str
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """How a released model was chosen: the best of a random number of private trials (THEORY section 4).
+
+    Attributes
+    ----------
+    law : str
+        Law of the number of trials, "poisson" or "geometric".
+    mean_trials : float
+        Its mean.
+    base_mu : float
+        Every trial, its score included, is mu-GDP; if `sampled`, no worse than that where the bound looks.
+    base_epsilon : float
+        Epsilon of one trial at the guarantee's delta.
+    sampled : bool
+        Whether a candidate may be trained on Poisson batches, which no Gaussian bounds as a whole.
+    n_scored : int
+        Private records that were held out to score trials; 0 if the score was computed on public data.
+    untrained : bool
+        No trial ran: the model is a public start point.
+    """
+
+    law: str
+    mean_trials: float
+    base_mu: float
+    base_epsilon: float
+    sampled: bool
+    n_scored: int
+    untrained: bool
+
+    @property
+    def scored_on(self) -> str:
+        """What told trials apart, in words."""
+        return f"a private holdout of {self.n_scored} records, by noised accuracy" if self.n_scored else "public data"
+
+    @property
+    def released(self) -> str:
+        """What left the selection, in words."""
+        return (
+            "untrained: no trial ran, the model is a public start point" if self.untrained else "the best trial's model"
+        )
+
+    @property
+    def trial(self) -> str:
+        """The guarantee of one trial, in words."""
+        worse = ", or no worse where the bound looks" * self.sampled
+        return f"epsilon {rounded_up(self.base_epsilon)}; {rounded_up(self.base_mu)}-GDP{worse}, score included"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarantee:
+    """What a released model promises, to whom, and how each condition was made true."""
+
+    epsilon: float
+    delta: float
+    mu: float | None
+    status: Status
+    adjacency: Adjacency
+    threat_model: ThreatModel
+    mechanism: str
+    order: Order
+    n_records: int
+    batch_size: int
+    epochs: int
+    noise_multiplier: float
+    gradient_bound: float
+    conditions: tuple[Condition, ...]
+    assumptions: tuple[str, ...] = ()
+    assumed_public: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    position_mus: tuple[float, ...] = field(default=(), repr=False)
+    position_weights: tuple[float, ...] = field(default=(), repr=False)
+    selection: Selection | None = None
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether privacy depends on a record's place among the batches; a selection counts its worst place."""
+        return self.order in CYCLIC_ORDERS and self.selection is None
+
+    @property
+    def accounting(self) -> str:
+        """How the numbers were put together, in words."""
+        if self.selection is None:
+            return ORDERS[self.order]
+        mean, law = rounded_up(self.selection.mean_trials), self.selection.law
+        return f"best of a random number of trials, {mean} on average ({law})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, ready for JSON; `from_dict` reads them back."""
+        values = asdict(self)
+        if self.selection is None:
+            del values["selection"]
+        return values
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Guarantee:
+        """Inverse of `to_dict`; raises KeyError, TypeError or ValueError on anything else."""
+        fields = dict(values)
+        fields["status"] = Status(fields["status"])
+        fields["adjacency"] = Adjacency(fields["adjacency"])
+        fields["threat_model"] = ThreatModel(fields["threat_model"])
+        fields["order"] = Order(fields["order"])
+        fields["conditions"] = tuple(Condition(**c) for c in fields["conditions"])
+        for name in ("epsilon", "delta", "noise_multiplier", "gradient_bound"):
+            fields[name] = float(fields[name])
+        fields["mu"] = None if fields["mu"] is None else float(fields["mu"])
+        for name in ("assumptions", "assumed_public", "reasons"):
+            fields[name] = tuple(str(v) for v in fields[name])
+        for name in ("position_mus", "position_weights"):
+            fields[name] = tuple(float(v) for v in fields[name])
+        if "selection" in fields:
+            fields["selection"] = Selection(**fields["selection"])
+        return cls(**fields)
+
+    def __str__(self) -> str:
+        head = {
+            Status.PROVED: "PROVED",
+            Status.CONDITIONAL: "CONDITIONAL: holds only if the assumptions below are true",
+            Status.UNPROVEN: "UNPROVEN: a number for comparison, not a guarantee",
+            Status.VOID: "VOID: no privacy at all",
+        }[self.status]
+        passes = f"{self.epochs} epochs, batches of {self.batch_size}"
+        if self.order is Order.ALL:
+            passes = "one pass over all records" if self.epochs == 1 else f"{self.epochs} steps over all records"
+        mu = "" if self.mu is None else f"; {rounded_up(self.mu)}-GDP" + " at the worst position" * self.has_positions
+        public = str(self.n_records)
+        if self.selection is not None and self.selection.n_scored:
+            public += f" to train on, {self.selection.n_scored} to score"
+        lines = [
+            f"({rounded_up(self.epsilon)}, {delta_in_print(self.delta)})-differential privacy — {head}",
+            f"  adjacency      {self.adjacency}: the number of records ({public}) is public",
+            f"  threat model   {self.threat_model}: {THREATS[self.threat_model]}",
+            f"  mechanism      {self.mechanism}, {passes}, noise multiplier {rounded_down(self.noise_multiplier)}",
+            f"  accounting     {self.accounting}{mu}",
+        ]
+        if self.selection is not None:
+            lines += [f"  one trial      {self.selection.trial}", f"  scored on      {self.selection.scored_on}"]
+            lines += [f"  released       {self.selection.released}"]
+        lines += [f"  why not proved {reason}" for reason in self.reasons]
+        lines.append("  conditions")
+        lines += [f"    - {c.name}: {c.requirement} — {c.enforced}" for c in self.conditions]
+        for title, items in (("assumed", self.assumptions), ("assumed public", self.assumed_public)):
+            if items:
+                lines += [f"  {title}"] + [f"    - {item}" for item in items]
+        return "\n".join(lines)
+
+
+_INFERRED = "numbers were read off the records and are published with the model; see assumed public"
+
+
+def weakened(guarantee: Guarantee, status: Status, reason: str) -> Guarantee:
+    """The statement with a reason why it is worth no more than `status`; it may be worth less already."""
+    if reason in guarantee.reasons:
+        return guarantee
+    worst = max(guarantee.status, status, key=list(Status).index)
+    return replace(guarantee, status=worst, reasons=(*guarantee.reasons, reason))
 
 
 def with_assumed_public(guarantee: Guarantee, facts: tuple[str, ...], inferred: tuple[str, ...] = ()) -> Guarantee:
     """The statement with more facts assumed public; numbers inferred from records make a proved one `conditional`."""
-    status, reasons = guarantee.status, guarantee.reasons
-    if inferred and _INFERRED not in reasons:
-        status = Status.CONDITIONAL if status is Status.PROVED else status
-        reasons = (*reasons, _INFERRED)
-    listed = (*guarantee.assumed_public, *facts, *inferred)
-    return replace(guarantee, status=status, reasons=reasons, assumed_public=listed)
-
-
-def read_guarantee(values: dict[str, Any]) -> Guarantee:
-    """Read a saved statement (`Guarantee.to_dict`) and check that its numbers belong together.
-
-    Parameters
-    ----------
-    values : dict
-        As JSON gives it back.
-
-    Raises
-    ------
-    ModelFileError
-        If epsilon, mu and the positions contradict each other, or the status its reasons.
-    KeyError, TypeError, ValueError
-        If it is no statement at all.
-    """
-    stated = Guarantee.from_dict(values)
-    if _as_json(stated.to_dict()) != values:
-        _contradiction("made of the types that were saved", "others")
-    for name in ("n_records", "batch_size", "epochs"):
-        check_integer(name, getattr(stated, name))
-    for name in ("noise_multiplier", "gradient_bound"):
-        check_real(name, getattr(stated, name), low=0, open_low=True)
-    threat, orders = _KINDS.get(stated.mechanism, (None, ()))
-    if stated.adjacency is not Adjacency.REPLACE_ONE or stated.threat_model is not threat or stated.order not in orders:
-        found = ", ".join((stated.mechanism, stated.adjacency, stated.threat_model, stated.order))
-        _contradiction("about a mechanism of this package, its adjacency, its threat model and its order", found)
-    if (stated.status is Status.PROVED) == bool(stated.reasons):
-        _contradiction("proved if and only if nothing speaks against it", f"{stated.status}, {stated.reasons}")
-    if stated.batch_size > stated.n_records:
-        _contradiction(f"about batches of at most {stated.n_records} records", stated.batch_size)
-    if not stated.conditions:
-        _contradiction("made of conditions", "none")
-    if stated.selection is not None:
-        _check_selection(stated, stated.selection)
-    # A record of the last batch is hidden by one step's noise alone, whatever came before.
-    least = 2 / stated.noise_multiplier * (1 - 1e-9)
-    hidden = stated.mu if stated.selection is None else stated.selection.base_mu
-    if stated.has_positions and hidden is not None and hidden < least:
-        _contradiction(f"at least {rounded_up(least)}-GDP with its noise", hidden)
-    if stated.has_positions:
-        _check_positions(stated)
-    elif stated.position_mus or stated.position_weights:
-        _contradiction("without positions", f"{len(stated.position_mus)} of them")
-    profile = profile_of(stated)
-    mu = None if stated.order is Order.POISSON else getattr(profile, "mu", None)
-    if (stated.mu is None) != (mu is None) or (mu is not None and not _agree(stated.mu, mu)):
-        _contradiction(f"{mu}-GDP as its other numbers say", stated.mu)
-    if not _agree(stated.epsilon, epsilon := profile.epsilon(stated.delta)):
-        _contradiction(f"one of epsilon {epsilon}, as its other numbers say", stated.epsilon)
-    return stated
-
-
-def profile_of(guarantee: Guarantee) -> PrivacyProfile:
-    """The whole privacy profile behind a statement, from its noise, batches and positions, or from its selection."""
-    if guarantee.selection is not None:
-        return _budget(guarantee, guarantee.selection).profile
-    noise, n, b, epochs = guarantee.noise_multiplier, guarantee.n_records, guarantee.batch_size, guarantee.epochs
-    if guarantee.order is Order.POISSON:
-        return poisson_profile(n, b, noise, epochs=epochs, delta=guarantee.delta)
-    if guarantee.order is Order.ALL:
-        releases = RELEASES if guarantee.mechanism == SSP else epochs
-        return GaussianProfile(composition_mu(releases, noise))
-    if guarantee.position_mus or guarantee.mu is None:
-        return MixtureProfile(guarantee.position_mus, guarantee.position_weights)
-    return GaussianProfile(guarantee.mu)
-
-
-def _budget(stated: Guarantee, selection: Selection) -> SelectionPlan:
-    return SelectionPlan(
-        selection.law, selection.mean_trials, selection.base_mu, stated.delta, sampled=selection.sampled
-    )
-
-
-def _check_selection(stated: Guarantee, selection: Selection) -> None:
-    for name in ("sampled", "untrained"):
-        if not isinstance(getattr(selection, name), bool):
-            _contradiction(f"plain about {name}", getattr(selection, name))
-    check_integer("n_scored", selection.n_scored, low=0)
-    check_real("base_mu", selection.base_mu, low=0, open_low=True)
-    budget = _budget(stated, selection)
-    if not _agree(selection.base_epsilon, budget.base_epsilon):
-        _contradiction(f"about trials of epsilon {budget.base_epsilon}", selection.base_epsilon)
-    # What can be told of the released model: its own profile is no worse than a trial's.
-    own: PrivacyProfile | None = None
-    if stated.order is Order.ALL or (stated.order is Order.POISSON and selection.sampled):
-        own = profile_of(replace(stated, selection=None))
-    elif stated.order is Order.POISSON:
-        _contradiction("of a selection with sampled candidates", selection.sampled)
-    points = [0.0, selection.base_epsilon]
-    if own is not None and any(own.delta(e) > budget.base.delta(e) * (1 + 1e-9) for e in points):
-        _contradiction(f"about a model within the {selection.base_mu}-GDP of its trials", stated.noise_multiplier)
-
-
-def _check_positions(stated: Guarantee) -> None:
-    n, b = stated.n_records, stated.batch_size
-    k = 1 if stated.order is Order.GIVEN else math.ceil(n / b)
-    weights = [1.0] if k == 1 else batch_weights(n, b).tolist() if k == len(stated.position_mus) else None
-    if len(stated.position_mus) != k or list(stated.position_weights) != weights:
-        _contradiction(f"about {k} positions with their weights", f"{len(stated.position_mus)} others")
-
-
-def _agree(found: float | None, wanted: float) -> bool:
-    """Equal up to what other versions of the libraries may round otherwise."""
-    return found is not None and math.isclose(found, wanted, rel_tol=1e-9, abs_tol=1e-12)
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _as_json(item) for key, item in value.items()}
-    return [_as_json(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _contradiction(requirement: str, found: object) -> NoReturn:
-    raise ModelFileError(message("guarantee", requirement, found, "Restore the model from a copy."))
+    stated = weakened(guarantee, Status.CONDITIONAL, _INFERRED) if inferred else guarantee
+    return replace(stated, assumed_public=(*stated.assumed_public, *facts, *inferred))

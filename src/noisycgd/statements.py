@@ -8,12 +8,20 @@ from typing import Any
 from noisycgd._validation import rounded_down, rounded_up
 from noisycgd.accounting import batch_weights
 from noisycgd.data.bounds import RowBounds
-from noisycgd.guarantee import DP_SGD, NOISY_CGD, NOISY_GD, SSP, with_assumed_public
-from noisycgd.planning import SelectionPlan
-from noisycgd.reach import delta_beyond_reach, least_lost_by_trials, reach_shows
+from noisycgd.guarantee import (
+    DP_SGD,
+    NOISY_CGD,
+    NOISY_GD,
+    SSP,
+    Condition,
+    Guarantee,
+    weakened,
+    with_assumed_public,
+)
+from noisycgd.reach import delta_beyond_reach, reach_shows
 from noisycgd.ssp import SSPPlan
 from noisycgd.training.noise import REACH
-from noisycgd.types import Adjacency, Condition, Guarantee, Order, Plan, PoissonPlan, Selection, Status, ThreatModel
+from noisycgd.types import Adjacency, Order, Plan, PoissonPlan, Status, ThreatModel
 
 ARITHMETIC = (
     "arithmetic: the proof is in real numbers, gradients were computed in float32; its rounding is small beside the "
@@ -35,18 +43,14 @@ _END = (
     f"draws of noise end at {REACH:.4g} standard deviations, where Gaussians do not, and at this epsilon and delta "
     "that may show (THEORY section 5)"
 )
+_SEEDED = "noise and permutation came from a fixed seed, for a test"
+_WATCHED = "noisycgd.research watched the training, for an experiment on public data"
 HIDDEN = "secrecy: nobody saw the samples and the noise, which the machine's memory held while it trained"
 SECRECY = "secrecy: nobody saw the machine's memory while it trained, and no other output of this fit is published"
-_ROWS = (
+INPUT = (
     "input: each row was made from one record alone (no scaler, imputer or selection fitted on these records), a "
-    "record's place among the rows does not depend on its values, and "
+    "record's place among the rows does not depend on its values, and every setting was chosen without them"
 )
-INPUT = _ROWS + "every setting was chosen without them"
-_TUNED_INPUT = _ROWS + "the candidates and every other setting were chosen without them"
-_UNOBSERVED = (
-    "selection: nobody saw how many trials ran, how long they took, or any model or score but the released one"
-)
-_DECLARED = "the scoring data were declared public"
 
 
 def state_guarantee(
@@ -72,8 +76,6 @@ def state_guarantee(
     inferred : tuple of str
         Those of them that are numbers of single records: they make the guarantee `conditional`.
     """
-    facts = _cyclic(plan, bounds, secret) if isinstance(plan, Plan) else _poisson(plan, bounds, secret)
-    facts = _with_reach(facts, reach_shows(delta_beyond_reach(plan), plan.delta))
     guarantee = Guarantee(
         epsilon=plan.epsilon,
         delta=plan.delta,
@@ -84,38 +86,24 @@ def state_guarantee(
         noise_multiplier=plan.noise_multiplier,
         gradient_bound=plan.gradient_bound,
         assumptions=(ARITHMETIC, NOISE, SECRECY if isinstance(plan, Plan) else HIDDEN, INPUT),
-        **with_secrecy(facts, secret),
+        **(_cyclic(plan, bounds, secret) if isinstance(plan, Plan) else _poisson(plan, bounds, secret)),
     )
+    guarantee = with_noise(guarantee, reach_shows(delta_beyond_reach(plan), plan.delta), secret)
     return with_assumed_public(guarantee, assumed_public, inferred)
 
 
-def _with_reach(facts: dict[str, Any], shows: bool) -> dict[str, Any]:
-    """Fields of a guarantee, conditional if the end of the noise shows at its delta."""
-    reasons = facts.get("reasons", ())
-    if not shows or _END in reasons:
-        return facts
-    status = Status.CONDITIONAL if facts["status"] is Status.PROVED else facts["status"]
-    return facts | {"status": status, "reasons": (*reasons, _END)}
-
-
-def with_secrecy(facts: dict[str, Any], secret: bool) -> dict[str, Any]:
-    """Fields of a guarantee, void if its randomness was predictable."""
-    if secret:
-        return facts
-    reasons = (*facts.get("reasons", ()), "noise and permutation came from a fixed seed, for a test")
-    return facts | {"status": Status.VOID, "reasons": reasons}
+def with_noise(guarantee: Guarantee, ends: bool, secret: bool) -> Guarantee:
+    """The statement, weaker if the end of the noise shows at its delta, or if the noise was predictable."""
+    stated = weakened(guarantee, Status.CONDITIONAL, _END) if ends else guarantee
+    return stated if secret else weakened(stated, Status.VOID, _SEEDED)
 
 
 def as_watched(guarantee: Guarantee) -> Guarantee:
     """The statement of a model whose training was watched, which promises nothing."""
     # The last condition is about what leaves.
     *kept, leaving = guarantee.conditions
-    return replace(
-        guarantee,
-        status=Status.VOID,
-        reasons=(*guarantee.reasons, "noisycgd.research watched the training, for an experiment on public data"),
-        conditions=(*kept, replace(leaving, enforced="NOT so: noisycgd.research watched the training")),
-    )
+    seen = replace(leaving, enforced="NOT so: noisycgd.research watched the training")
+    return weakened(replace(guarantee, conditions=(*kept, seen)), Status.VOID, _WATCHED)
 
 
 def generator(secret: bool) -> str:
@@ -209,13 +197,11 @@ def state_ssp(
     clipped_to_data : bool
         Whether the plan's norm bound is the largest norm of the records: then nothing is guaranteed.
     """
-    facts: dict[str, Any] = {"status": Status.PROVED}
     bound = f"a public bound; every row brought to norm {rounded_up(bounds.row_norm)} ({bounds.method})"
     if clipped_to_data:
         bound = "NOT public: the largest norm among the records"
-        facts = {"status": Status.VOID, "reasons": (f"the bound on a row's norm was read off the records ({bound})",)}
-    facts = _with_reach(facts, reach_shows(delta_beyond_reach(plan), plan.delta))
     guarantee = Guarantee(
+        status=Status.PROVED,
         epsilon=plan.epsilon,
         delta=plan.delta,
         mu=plan.mu,
@@ -246,95 +232,11 @@ def state_ssp(
             Condition("nothing else leaves", "the model is a function of the noisy sums", "one pass over the records"),
         ),
         assumptions=(DOUBLE, HIDDEN, INPUT),
-        **with_secrecy(facts, secret),
     )
+    if clipped_to_data:
+        guarantee = weakened(guarantee, Status.VOID, f"the bound on a row's norm was read off the records ({bound})")
+    guarantee = with_noise(guarantee, reach_shows(delta_beyond_reach(plan), plan.delta), secret)
     return with_assumed_public(guarantee, assumed_public, inferred)
-
-
-def state_selection(
-    winner: Guarantee,
-    plan: SelectionPlan,
-    *,
-    secret: bool,
-    n_scored: int,
-    untrained: bool,
-    assumed_public: tuple[str, ...] = (),
-    inferred: tuple[str, ...] = (),
-) -> Guarantee:
-    """Build the guarantee of the best of several trials from that of the trial which is released.
-
-    Parameters
-    ----------
-    winner : Guarantee
-        Of the released trial, as if it had been the only one.
-    plan : SelectionPlan
-        The budget that every candidate met.
-    secret : bool
-        False if randomness was predictable (tests).
-    n_scored : int
-        Private records held out to score trials; 0 if the scoring data are public.
-    untrained : bool
-        Whether no trial ran.
-    assumed_public, inferred : tuple of str
-        As in `state_guarantee`: read off all records, before any trial.
-    """
-    selection = Selection(
-        law=plan.law,
-        mean_trials=plan.mean_trials,
-        base_mu=plan.mu,
-        base_epsilon=plan.base_epsilon,
-        sampled=plan.sampled,
-        n_scored=n_scored,
-        untrained=untrained,
-    )
-    conditions = (
-        Condition(
-            "random number of trials",
-            f"{plan.law} with mean {rounded_up(plan.mean_trials)}, whatever the records and the scores",
-            f"drawn from {generator(secret)}, never stored or shown",
-        ),
-        Condition(
-            "equal trials",
-            f"every candidate meets the base guarantee ({selection.trial})",
-            "noise calibrated for each, and all conditions checked, before the first trial ran",
-        ),
-        _score_condition(plan, n_scored),
-        Condition("the best trial alone leaves", "no other model and no score is published", "only the best is kept"),
-    )
-    stated = replace(
-        winner,
-        epsilon=plan.epsilon,
-        delta=plan.delta,
-        mu=None,
-        conditions=(*winner.conditions, *conditions),
-        assumptions=(*(_TUNED_INPUT if a == INPUT else a for a in winner.assumptions), _UNOBSERVED),
-        assumed_public=(*winner.assumed_public, *(() if n_scored else (_DECLARED,))),
-        position_mus=(),
-        position_weights=(),
-        selection=selection,
-    )
-    # Where it does not show for a single step, each candidate was held to it before the first trial.
-    shows = reach_shows(least_lost_by_trials(plan), plan.delta)
-    stated = replace(stated, **_with_reach({"status": stated.status, "reasons": stated.reasons}, shows))
-    if winner.status is not Status.VOID:
-        stated = replace(stated, **with_secrecy({"status": stated.status, "reasons": stated.reasons}, secret))
-    return with_assumed_public(stated, assumed_public, inferred)
-
-
-def _score_condition(plan: SelectionPlan, n_scored: int) -> Condition:
-    if not n_scored:
-        return Condition("harmless scores", "a score reads no private record but through its model", "public data")
-    return Condition(
-        "private scores",
-        f"a score is {rounded_up(plan.mu)}-GDP in the {n_scored} held-out records, none of which is trained on",
-        f"accuracy with Gaussian noise of standard deviation {rounded_down(score_std(plan.mu, n_scored))}, fresh in "
-        "every trial",
-    )
-
-
-def score_std(mu: float, n_scored: int) -> float:
-    """Noise that makes an accuracy on n records mu-GDP: replacing one record moves it by at most 1/n."""
-    return 1.0 / (n_scored * mu) * (1.0 + 2.0**-40)
 
 
 def _bounded_gradients(bound: float, bounds: RowBounds, how: str) -> Condition:

@@ -8,9 +8,9 @@ import pytest
 from noisycgd import ConvexReLUClassifier, ConvexReLURegressor, LinearClassifier, load_model
 from noisycgd._validation import ModelFileError, ParameterError, UnprovenGuaranteeError
 from noisycgd.accounting import GaussianProfile, poisson_profile
-from noisycgd.guarantee import profile_of, read_guarantee
 from noisycgd.training import predictable_randomness
 from noisycgd.types import Order, Status, ThreatModel
+from noisycgd.verification import profile_of, read_guarantee
 
 N, D = 90, 5
 RNG = np.random.default_rng(3)

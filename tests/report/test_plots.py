@@ -21,9 +21,10 @@ from noisycgd.accounting import (
     constant_multipliers,
     hidden_state_profile,
 )
+from noisycgd.guarantee import Guarantee, Selection
 from noisycgd.planning import plan_selection
 from noisycgd.report import guarantee_figure, guarantee_png
-from noisycgd.types import Adjacency, EpsilonDelta, Guarantee, Order, Selection, Status, ThreatModel
+from noisycgd.types import Adjacency, EpsilonDelta, Order, Status, ThreatModel
 
 
 def make(epsilon=1.33, delta=1e-5, epochs=400, batches=60, order=Order.PERMUTED, **changes) -> Guarantee:

@@ -5,9 +5,8 @@ from scipy import stats
 from noisycgd import LinearClassifier
 from noisycgd._validation import NoisyCGDError, ParameterError, ParameterTypeError
 from noisycgd.estimators._reading import read_records
-from noisycgd.statements import score_std
 from noisycgd.training.noise import predictable_randomness, system_randomness
-from noisycgd.tuning.scores import private_score, public_score
+from noisycgd.tuning.scores import private_score, public_score, score_std
 from noisycgd.tuning.trials import Trial
 
 RNG = np.random.default_rng(8)

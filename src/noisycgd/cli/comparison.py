@@ -132,7 +132,7 @@ def tradeoff(
     from noisycgd._validation import refuse
     from noisycgd.accounting import GaussianProfile, gaussian_mu, risk_summary
     from noisycgd.comparison import tradeoff_curve
-    from noisycgd.types import Guarantee, PrivacyProfile, Status
+    from noisycgd.types import PrivacyProfile, Status
 
     options = {"--mu": mu, "--epsilon": epsilon, "--model": model}
     given = [option for option, value in options.items() if value is not None]
@@ -142,7 +142,8 @@ def tradeoff(
     profile: PrivacyProfile
     if model is not None:
         from noisycgd.estimators import load_model
-        from noisycgd.guarantee import profile_of
+        from noisycgd.guarantee import Guarantee
+        from noisycgd.verification import profile_of
 
         guarantee: Guarantee = load_model(model).guarantee_
         if guarantee.status is not Status.PROVED:

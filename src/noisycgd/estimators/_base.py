@@ -19,10 +19,11 @@ from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeErr
 from noisycgd.data import RowBounds
 from noisycgd.estimators._reading import read_records, read_rows
 from noisycgd.estimators._search import warn_of_search
+from noisycgd.guarantee import Guarantee
 from noisycgd.statements import as_watched, state_guarantee
 from noisycgd.training import Randomness, system_randomness
 from noisycgd.training.watching import is_watched, shown_as
-from noisycgd.types import EpsilonDelta, GaussianMu, Guarantee, NoiseMultiplier, Target
+from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
 
 RESTORE = "Restore the folder from a copy, or train and save the model again."
 

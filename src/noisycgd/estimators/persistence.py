@@ -18,8 +18,8 @@ from noisycgd.estimators.classifiers import ConvexReLUClassifier, LinearClassifi
 from noisycgd.estimators.network import ReLUNetworkClassifier
 from noisycgd.estimators.regressor import ConvexReLURegressor
 from noisycgd.estimators.ssp import SSPClassifier, SSPRegressor
-from noisycgd.guarantee import read_guarantee
-from noisycgd.types import Guarantee
+from noisycgd.guarantee import Guarantee
+from noisycgd.verification import read_guarantee
 
 _CLASSES: tuple[type[PrivateEstimator], ...] = (
     ConvexReLUClassifier,

@@ -17,11 +17,10 @@ from noisycgd.estimators._gated import draw_row_features
 from noisycgd.estimators._targets import PrivateClassifier, PrivateRegressor
 from noisycgd.features.gates import FLOAT32_SLACK
 from noisycgd.features.random import HYPERPLANE_DRAWS, MappedRows, RowFeatures, read_row_features, seen_rows
-from noisycgd.guarantee import SSP
+from noisycgd.guarantee import SSP, Guarantee
 from noisycgd.ssp import SSPPlan, Statistics, plan_ssp, solve_ssp
 from noisycgd.statements import state_ssp
 from noisycgd.training import Randomness
-from noisycgd.types import Guarantee
 
 FEATURES = ("identity", "fourier", "relu-patterns", "relu", "convex-relu")
 

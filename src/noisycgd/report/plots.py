@@ -12,8 +12,9 @@ from scipy.special import ndtr
 from noisycgd._drawing import default_style
 from noisycgd._validation import delta_in_print, rounded_up
 from noisycgd.accounting import GaussianProfile, MixtureProfile, composition_mu
-from noisycgd.guarantee import profile_of
-from noisycgd.types import THREATS, Adjacency, Guarantee, Order, PrivacyProfile, Status, ThreatModel
+from noisycgd.guarantee import THREATS, Guarantee
+from noisycgd.types import Adjacency, Order, PrivacyProfile, Status, ThreatModel
+from noisycgd.verification import profile_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -14,7 +14,6 @@ from noisycgd._validation import DataError, NoisyCGDError, ParameterTypeError, c
 from noisycgd.data.sources import to_vector
 from noisycgd.estimators._base import PrivateEstimator
 from noisycgd.estimators._reading import read_rows
-from noisycgd.statements import score_std
 from noisycgd.training.noise import double_normal
 from noisycgd.tuning.trials import Trial
 
@@ -83,3 +82,8 @@ def _finite(score: Any) -> float:
     if not math.isfinite(value):
         raise NoisyCGDError(message("score", "a finite number", "another", "Use another scoring."))
     return value
+
+
+def score_std(mu: float, n_scored: int) -> float:
+    """Noise that makes an accuracy on n records mu-GDP: replacing one record moves it by at most 1/n."""
+    return 1.0 / (n_scored * mu) * (1.0 + 2.0**-40)

@@ -19,14 +19,15 @@ from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator, check_flag
 from noisycgd.estimators._reading import one_column, read_records
 from noisycgd.estimators._search import warn_of_search
+from noisycgd.guarantee import Guarantee
 from noisycgd.planning import plan_selection
 from noisycgd.planning.settings import warn_of_delta
-from noisycgd.statements import state_selection
 from noisycgd.training import Randomness, system_randomness
 from noisycgd.training.watching import is_watched
 from noisycgd.tuning.budget import Budget, check_tunable, may_sample
 from noisycgd.tuning.candidates import Candidates
 from noisycgd.tuning.scores import Score, private_score, public_score
+from noisycgd.tuning.statements import state_selection
 from noisycgd.tuning.trials import (
     Trial,
     best_of,
@@ -38,7 +39,6 @@ from noisycgd.tuning.trials import (
     unwarned,
     with_fixed_seed,
 )
-from noisycgd.types import Guarantee
 
 F = TypeVar("F", bound=Callable[..., Any])
 
