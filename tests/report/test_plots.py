@@ -291,7 +291,7 @@ class TestPNG:
         code = (
             "import sys\nimport noisycgd.report as report\n"
             "assert 'matplotlib' not in sys.modules\n"
-            "from noisycgd.types import *\n"
+            "from noisycgd.guarantee import *\n"
             "report.guarantee_png(Guarantee(1.0, 1e-5, 0.3, Status.PROVED, Adjacency.REPLACE_ONE,"
             " ThreatModel.FINAL_MODEL, 'NoisyCGD', Order.GIVEN, 10, 5, 2, 4.0, 1.0, ()))\n"
             "assert 'matplotlib' in sys.modules and 'matplotlib.pyplot' not in sys.modules\n"
