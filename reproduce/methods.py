@@ -111,8 +111,8 @@ class Cell:
     def search(self, store: Store) -> tuple[Run | None, float | None]:
         """The next run of the search for a learning rate, or None and the best rate (None where none is searched).
 
-        From `first_rate`, which is for clipping norm 1, uphill in test accuracy, one seed, few epochs, until both
-        neighbours of the best are worse.
+        From `first_rate`, or the middle of the grid, which are for clipping norm 1, uphill in test accuracy, one seed,
+        few epochs, until both neighbours of the best are worse.
         """
         if not self.method.rates or "learning_rate" in self.changes:
             return None, None

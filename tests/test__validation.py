@@ -171,3 +171,22 @@ def test_a_printed_delta_is_never_too_small(delta):
 @pytest.mark.parametrize("delta", [1e-5, 1e-12, 0.25, 2.5e-7])
 def test_a_delta_of_few_digits_is_printed_as_it_is(delta):
     assert delta_in_print(delta) == f"{delta:g}"
+
+
+def test_a_named_limit_is_itself_allowed():
+    for low, high in ((1 / 3, 1e9 / 7), (2e-13 / 3, 2 / 3)):
+        with pytest.raises(ParameterError) as raised:
+            check_real("a", -1, low=low, high=high)
+        least, most = (
+            float(part.split()[0].rstrip(";")) for part in str(raised.value).split("at least ")[1].split("at most ")
+        )
+        assert low <= least <= most <= high
+        assert check_real("a", least, low=low, high=high) == least
+    # Ends that six digits cannot tell apart are given in full.
+    with pytest.raises(ParameterError, match=r"at least 0\.3333333333333333 and at most 0\.33333334;"):
+        check_real("a", 1, low=1 / 3, high=0.33333334)
+
+
+@pytest.mark.parametrize(("value", "shown"), [(1.23e300, "1.23e+300"), (1e-300, "1e-300"), (1e15, "1" + 15 * "0")])
+def test_numbers_far_from_one_are_short(value, shown):
+    assert rounded_up(value) == shown

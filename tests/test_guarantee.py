@@ -7,7 +7,9 @@ def test_a_reason_never_raises_the_worth_and_stands_once(stated):
     _, g = stated()
     conditional = weakened(g, Status.CONDITIONAL, "one")
     assert (conditional.status, conditional.reasons) == (Status.CONDITIONAL, ("one",))
-    assert weakened(conditional, Status.VOID, "one") == conditional
+    assert weakened(conditional, Status.CONDITIONAL, "one") == conditional
+    same = weakened(conditional, Status.VOID, "one")
+    assert (same.status, same.reasons) == (Status.VOID, ("one",))
     void = weakened(conditional, Status.VOID, "two")
     assert (void.status, void.reasons) == (Status.VOID, ("one", "two"))
     assert weakened(void, Status.UNPROVEN, "three").status is Status.VOID

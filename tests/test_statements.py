@@ -5,11 +5,14 @@ import pytest
 from sklearn.base import clone
 
 from noisycgd import LinearClassifier, ReLUNetworkClassifier, SSPClassifier
+from noisycgd._validation import rounded_down
 from noisycgd.accounting import GaussianProfile, MixtureProfile, batch_weights
 from noisycgd.data import RowBounds
 from noisycgd.guarantee import with_assumed_public
-from noisycgd.statements import state_guarantee
-from noisycgd.types import CYCLIC_ORDERS, Adjacency, LossCertificate, Order, Status, ThreatModel
+from noisycgd.planning import plan_dp_sgd
+from noisycgd.ssp import plan_ssp
+from noisycgd.statements import state_guarantee, state_ssp
+from noisycgd.types import CYCLIC_ORDERS, Adjacency, LossCertificate, NoiseMultiplier, Order, Status, ThreatModel
 from noisycgd.verification import read_guarantee
 
 SOFTMAX = LossCertificate("margin_softmax", math.sqrt(2), 0.5, True, "a proof")
@@ -46,24 +49,59 @@ def test_a_given_order_has_the_worst_position(stated):
 
 
 @pytest.mark.parametrize("feature_norm", [2.0, 1.0000004, 1.23456789, 1 / 3])
-def test_the_numbers_of_the_conditions_are_the_plan_s_rounded_to_the_safe_side(stated, feature_norm):
-    plan, g = stated(feature_norm=feature_norm)
+def test_the_numbers_of_the_conditions_are_the_plan_s_rounded_to_the_safe_side(stated, printed, feature_norm):
+    plan, g = stated(feature_norm=feature_norm, row_norm=feature_norm)
     text = str(g)
-
-    def printed(before):
-        return float(text.partition(before)[2].split()[0].rstrip(",").removesuffix("-smooth"))
-
     for before, exact, up in (
         ("gradients of two records differ by at most ", 2 * plan.gradient_bound, True),
         ("loss is convex and ", plan.smoothness, True),
         ("largest is ", plan.learning_rates.max(), True),
+        ("every row brought to norm ", feature_norm, True),
         ("every learning rate is at most 2/beta = ", 2 / plan.smoothness, False),
         ("Gaussian noise of standard deviation ", plan.noise_std, False),
         ("noise multiplier ", plan.noise_multiplier, False),
     ):
-        assert printed(before) == pytest.approx(exact, rel=1e-5)
-        assert printed(before) >= exact if up else printed(before) <= exact
-    assert "brought to norm 2 (clip)" in text
+        _check_rounding(printed(text, before), exact, up)
+
+
+def _check_rounding(shown, exact, up):
+    assert shown == pytest.approx(exact, rel=1e-5)
+    assert shown >= exact if up else shown <= exact
+
+
+@pytest.mark.parametrize("b", [17, 23])
+def test_so_are_those_of_dp_sgd(printed, b):
+    plan = plan_dp_sgd(
+        n_records=59,
+        target=NoiseMultiplier(5.4321987, 1e-5),
+        epochs=2,
+        batch_size=b,
+        clipping_norm=1 / 3,
+        learning_rate=0.1,
+    )
+    g = state_guarantee(plan, RowBounds.create(1.2345678, "clip", False, 0.0, None, 3), secret=True)
+    for before, exact, up in (
+        ("enters each batch with probability ", b / 59, True),
+        ("gradients of two records differ by at most ", 2 / 3, True),
+        ("Gaussian noise of standard deviation ", plan.noise_std, False),
+        ("every row brought to norm ", 1.2345678, True),
+    ):
+        _check_rounding(printed(str(g), before), exact, up)
+
+
+def test_so_are_those_of_noisy_sums(printed):
+    plan = plan_ssp(
+        n_records=59, target=NoiseMultiplier(5.4321987, 1e-5), n_features=3, n_outputs=1, classification=False,
+        feature_norm=1.2345678, target_norm=1 / 3,
+    )  # fmt: skip
+    text = str(
+        state_ssp(plan, RowBounds.create(1.2345678, "clip", False, 0.0, None, 3), secret=True, clipped_to_data=False)
+    )
+    _check_rounding(printed(text, "features of a record have norm at most "), 1.2345678, True)
+    _check_rounding(printed(text, "a record's target has norm at most "), 1 / 3, True)
+    _check_rounding(printed(text, "Gaussian noise of standard deviation "), plan.gram_std, False)
+    _check_rounding(printed(text, f"{rounded_down(plan.gram_std)}, "), plan.eigenvalue_std, False)
+    _check_rounding(printed(text, f"{rounded_down(plan.eigenvalue_std)} and "), plan.moments_std, False)
 
 
 def test_the_largest_admissible_rate_does_not_look_like_more(stated):

@@ -155,7 +155,7 @@ def test_a_selection_refuses_none_in_its_place(stated, saved):
         read_guarantee({**saved(stated()[1]), "selection": None})
 
 
-def test_a_selection_a_full_batch_winner_must_be_within_the_base(selected, saved):
+def test_a_full_batch_winner_of_a_selection_must_be_within_the_base(selected, saved):
     values = saved(selected())
     values |= {
         "mechanism": "noisy gradient descent", "threat_model": "all-iterates", "order": "all", "batch_size": 50,
@@ -167,7 +167,7 @@ def test_a_selection_a_full_batch_winner_must_be_within_the_base(selected, saved
         read_guarantee(values)
 
 
-def test_a_selection_a_sampled_winner_needs_a_sampled_budget(selected, saved):
+def test_a_sampled_winner_of_a_selection_needs_a_sampled_budget(selected, saved):
     values = saved(selected()) | {"mechanism": "DP-SGD", "threat_model": "all-iterates", "order": "poisson"}
     with pytest.raises(ModelFileError, match="a selection with sampled candidates"):
         read_guarantee(values)

@@ -124,15 +124,19 @@ def delta_in_print(delta: float) -> str:
 def _rounded(value: float, digits: int, rounding: str) -> str:
     if not math.isfinite(value):
         return str(value)
-    return f"{Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))).normalize():f}"
+    number = Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))).normalize()
+    return f"{number:f}" if not number or -10 <= number.adjusted() < 16 else f"{number:e}"
 
 
 def _interval(noun: str, low: float, high: float, open_low: bool, open_high: bool) -> str:
+    least, most = _end(low, ROUND_CEILING), _end(high, ROUND_FLOOR)
+    if float(least) > float(most):
+        least, most = str(low), str(high)
     parts = []
     if low > -math.inf:
-        parts.append(f"{'above' if open_low else 'at least'} {_end(low, ROUND_CEILING)}")
+        parts.append(f"{'above' if open_low else 'at least'} {least}")
     if high < math.inf:
-        parts.append(f"{'below' if open_high else 'at most'} {_end(high, ROUND_FLOOR)}")
+        parts.append(f"{'below' if open_high else 'at most'} {most}")
     return " ".join([noun, " and ".join(parts)]) if parts else f"{noun} that is finite"
 
 

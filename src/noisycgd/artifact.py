@@ -334,7 +334,7 @@ def _read_file(file: Path, limit: float = math.inf) -> bytes:
         with open(file, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as stream:
             facts = os.fstat(stream.fileno())
             if file.is_symlink() or not stat.S_ISREG(facts.st_mode) or facts.st_size > limit:
-                _fail(file, f"a regular file of at most {limit:g} bytes", "something else")
+                _fail(file, "a regular file" + f" of at most {limit} bytes" * (limit < math.inf), "something else")
             return stream.read()
     except OSError as error:
         _fail(file, "a readable regular file and no link", error.strerror or error, cause=error)

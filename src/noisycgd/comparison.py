@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from noisycgd._validation import check_choice, check_integer, check_real, delta_in_print
+from noisycgd._validation import check_choice, check_integer, check_real, delta_in_print, rounded_down
 from noisycgd.accounting import GaussianProfile, PrivacyProfile, composition_mu, poisson_profile, shuffling_epsilon
 from noisycgd.planning import Account, account_noisy_cgd
 from noisycgd.schedules import SCHEDULES
@@ -94,7 +94,9 @@ def epsilon_against_epochs(
     for name in mechanisms:
         check_choice("mechanism", name, MECHANISMS)
     for product in eta_l2:
-        check_real("eta_l2", product, low=0, high=1, way_out="Beyond 1 a step overshoots what l2 pulls to.")
+        check_real(
+            "eta_l2", product, low=0, high=1, way_out="Lower it: beyond 1 a step overshoots the zero that l2 pulls to."
+        )
     grid = [int(e) for e in np.unique(np.linspace(1, E, min(E, 400)).round())]
     sparse = [int(e) for e in np.unique(np.geomspace(1, E, min(E, POISSON_POINTS)).round())]
 
@@ -131,7 +133,7 @@ def epsilon_against_epochs(
                 label = f"NoisyCGD, {order}, {schedule}, eta l2 = {product:g}"
                 curves.append(Curve(label, tuple(points), tuple(a.epsilon for a in found), "final-model"))
                 conditions = found[0].conditions
-    run = f"n = {n_records}, batches of {batch_size}, noise multiplier {noise_multiplier:g}"
+    run = f"n = {n_records}, batches of {batch_size}, noise multiplier {rounded_down(noise_multiplier)}"
     title = f"{run}, delta = {delta_in_print(delta)}"
     return Comparison(title, "epochs", "epsilon (nats, replace-one)", tuple(curves), conditions=conditions)
 
@@ -207,7 +209,7 @@ def shuffling_profiles(*, batches: Sequence[int], noise_multiplier: float, point
         if kept:
             xs, ys = zip(*kept, strict=True)
             curves.append(Curve(f"shuffled, {k} batches", xs, ys, "all-iterates"))
-    title = f"one epoch of shuffled disjoint batches, noise multiplier {nm:g}"
+    title = f"one epoch of shuffled disjoint batches, noise multiplier {rounded_down(nm)}"
     return Comparison(title, "epsilon (nats, replace-one)", "delta (probability)", tuple(curves), log_y=True)
 
 

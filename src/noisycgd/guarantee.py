@@ -184,10 +184,9 @@ _INFERRED = "numbers were read off the records and are published with the model;
 
 def weakened(guarantee: Guarantee, status: Status, reason: str) -> Guarantee:
     """The statement with a reason why it is worth no more than `status`; it may be worth less already."""
-    if reason in guarantee.reasons:
-        return guarantee
     worst = max(guarantee.status, status, key=list(Status).index)
-    return replace(guarantee, status=worst, reasons=(*guarantee.reasons, reason))
+    reasons = guarantee.reasons if reason in guarantee.reasons else (*guarantee.reasons, reason)
+    return replace(guarantee, status=worst, reasons=reasons)
 
 
 def with_assumed_public(guarantee: Guarantee, facts: tuple[str, ...], inferred: tuple[str, ...] = ()) -> Guarantee:

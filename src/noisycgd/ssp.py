@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve, eigvalsh
 from scipy.special import ndtri
 
-from noisycgd._validation import DataError, check_choice, check_integer, check_real, refuse
+from noisycgd._validation import DataError, check_choice, check_integer, check_real, refuse, rounded_down
 from noisycgd.accounting import GaussianProfile, calibrate_noise, composition_mu
 from noisycgd.planning.settings import check_settings
 from noisycgd.training.noise import Randomness, double_normal
@@ -341,6 +341,16 @@ def _check_fits(statistics: Statistics, plan: SSPPlan) -> None:
     if found != planned:
         refuse("records, features, outputs, classification", f"as planned {planned}", found, "Plan with these.")
     if statistics.largest_row_norm > plan.feature_norm * (1 + _NORM_SLACK):
-        refuse("rows", f"of norm at most {plan.feature_norm:g}", "a longer one", "Bound them before they are added.")
+        refuse(
+            "rows",
+            f"of norm at most {rounded_down(plan.feature_norm)}",
+            "a longer one",
+            "Bound them before they are added.",
+        )
     if statistics.largest_target_norm > plan.target_norm * (1 + _NORM_SLACK):
-        refuse("targets", f"of norm at most {plan.target_norm:g}", "a larger one", "Clip them before they are added.")
+        refuse(
+            "targets",
+            f"of norm at most {rounded_down(plan.target_norm)}",
+            "a larger one",
+            "Clip them before they are added.",
+        )

@@ -86,3 +86,9 @@ class TestEnvelope:
     def test_refusals(self, epsilons, deltas, message):
         with pytest.raises(ParameterError, match=message):
             EnvelopeProfile(np.array(epsilons), np.array(deltas))
+
+    def test_points_beyond_double_precision_do_no_harm(self):
+        found = EnvelopeProfile(np.array([0.0, 1.0, 800.0]), np.array([0.5, 0.1, 1e-9]))
+        short = EnvelopeProfile(found.epsilons[:2], found.deltas[:2])
+        rates = np.linspace(0, 1, 11)
+        np.testing.assert_array_equal(found.tradeoff(rates), short.tradeoff(rates))

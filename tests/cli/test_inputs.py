@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -54,12 +56,17 @@ def test_a_separate_test_table_is_read_like_the_training_table(tmp_path) -> None
 
 def test_a_table_beside_an_archive_is_refused_with_the_way_out(tmp_path) -> None:
     np.savez(tmp_path / "train.npz", X=np.ones((6, 2)), y=np.arange(6) % 2)
-    (tmp_path / "test.csv").write_text("a,b,y\n1,2,0\n3,4,1\n")
-    options = {"target": None, "schema": None, "data_dir": None, "test_fraction": None, "split_seed": 0}
-    with pytest.raises(DataError, match=r"test\.csv must be an \.npz archive with X and y, since the records"):
-        training_data(str(tmp_path / "train.npz"), test=tmp_path / "test.csv", **options)
-    train, _ = training_data(str(tmp_path / "train.npz"), test=None, **options)
-    with pytest.raises(DataError, match=r"test\.csv must be an \.npz archive"):
-        later_data(str(tmp_path / "test.csv"), train.reading, data_dir=None, needs_target=True)
-    # Rows alone need no names.
-    assert later_data(str(tmp_path / "test.csv"), train.reading, data_dir=None, needs_target=False).X.shape == (2, 3)
+    table = tmp_path / "test.csv"
+    table.write_text("a,b,y\n1,2,0\n3,4,1\n")
+    source, options = str(tmp_path / "train.npz"), {**NOTHING, "split_seed": 0}
+    with pytest.raises(DataError, match=r"test\.csv must be an \.npz archive with X and y, since the records to train"):
+        training_data(source, **{**options, "test": table})
+    with pytest.raises(DataError, match=r"DATA must be a file, or one of .*absent.* Check the name"):
+        training_data(source, **{**options, "test": tmp_path / "absent"})
+    train, _ = training_data(source, **options)
+    # A model may be used on a table all the same: rows alone need no names, and a target is named by an option.
+    assert later_data(str(table), train.reading, data_dir=None, needs_target=False).X.shape == (2, 3)
+    found = later_data(str(table), replace(train.reading, target="y"), data_dir=None, needs_target=True)
+    assert (found.X.shape, found.targets.tolist()) == ((2, 2), [0, 1])
+    with pytest.raises(DataError, match="--target must be given"):
+        later_data(str(table), train.reading, data_dir=None, needs_target=True)

@@ -139,6 +139,20 @@ def test_the_search_asks_for_short_runs_of_one_seed_until_the_top(store, result)
     assert store.result(cell.run(0, 0.1)) is None
 
 
+def test_the_search_starts_at_a_rate_that_goes_with_the_clipping_norm(store):
+    method = replace(make_cell().method, rates=(0.01, 0.1, 1.0), first_rate=1.0)
+
+    def start(**changes):
+        return replace(make_cell(), method=method, changes=changes).search(store)[0].parameters["learning_rate"]
+
+    assert (start(), start(clipping_norm=1.0), start(clipping_norm=10.0), start(clipping_norm=1e9)) == (
+        1.0,
+        1.0,
+        0.1,
+        0.01,
+    )
+
+
 def test_the_search_of_shorter_runs_is_as_short(store):
     method = replace(make_cell().method, rates=(0.1, 1.0))
     assert replace(make_cell(), method=method, epochs=3).search(store)[0].parameters["epochs"] == 3

@@ -2,6 +2,7 @@ import pytest
 
 from noisycgd._validation import rounded_up
 from noisycgd.planning import plan_selection
+from noisycgd.tuning.scores import score_std
 from noisycgd.types import GaussianMu, Status
 
 
@@ -48,3 +49,12 @@ def test_the_end_of_the_noise_counts_in_every_trial(stated, selected):
 
 def test_the_untrained_one_is_marked(selected):
     assert "untrained: no trial ran" in str(selected(untrained=True))
+
+
+def test_its_numbers_are_rounded_to_the_safe_side(selected, printed):
+    g = selected(mean_trials=6.1234567, n_scored=9)
+    text = str(g)
+    assert printed(text, "poisson with mean ") >= 6.1234567
+    assert printed(text, "a random number of trials, ") >= 6.1234567
+    std = score_std(g.selection.base_mu, 9)
+    assert std * (1 - 1e-5) <= printed(text, "accuracy with Gaussian noise of standard deviation ") <= std

@@ -284,7 +284,10 @@ def tradeoff_of_points(epsilons: Array, deltas: Array, fpr: Array) -> Array:
     ndarray of shape (I,)
         The largest of the points' lines 1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr), and of 0.
     """
-    ratios, left = np.exp(epsilons), 1.0 - deltas - _LINE_ROUNDING
-    below = left - ratios * (1.0 + _LINE_ROUNDING) * fpr[:, None]
-    above = (left - fpr[:, None]) / ratios * (1.0 - _LINE_ROUNDING)
-    return np.asarray(np.clip(np.maximum(below, above).max(axis=1), 0.0, 1.0 - fpr))
+    best = np.zeros_like(fpr)
+    # One by one: there may be many rates.
+    for ratio, left in zip(np.exp(epsilons).tolist(), (1.0 - deltas - _LINE_ROUNDING).tolist(), strict=True):
+        below = left - ratio * (1.0 + _LINE_ROUNDING) * fpr
+        above = (left - fpr) / ratio * (1.0 - _LINE_ROUNDING)
+        best = np.maximum(best, np.maximum(below, above))
+    return np.asarray(np.minimum(best, 1.0 - fpr))

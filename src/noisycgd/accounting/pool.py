@@ -134,7 +134,9 @@ class EnvelopeProfile:
     def tradeoff(self, fpr: ArrayLike) -> Any:
         """Least false-negative rate at each rate in [0, 1], rounded down: the largest of the points' two lines."""
         shape, flat = flattened("fpr", fpr, 0.0, 1.0)
-        return shaped(tradeoff_of_points(self.epsilons, self.deltas, flat), shape)
+        # Beyond 700 no rate in double precision is informative.
+        kept = self.epsilons <= 700.0
+        return shaped(tradeoff_of_points(self.epsilons[kept], self.deltas[kept], flat), shape)
 
 
 def _adjacency(profile: PrivacyProfile) -> Adjacency:

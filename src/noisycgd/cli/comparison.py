@@ -112,8 +112,8 @@ def schedules(
     for row in rows:
         shown = [rounded_up(value) for value in (row.epsilon, row.mu_worst, row.noise_multiplier)]
         typer.echo(f"{row.schedule:<22}{shown[0]:>9} {shown[1]:>12} {shown[2]:>17}")
-    typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {epsilon:g}")
-    typer.echo(f"noise multiplier: what the schedule needs for epsilon {epsilon:g}")
+    typer.echo(f"epsilon and mu: with the noise that the constant schedule needs for epsilon {rounded_up(epsilon)}")
+    typer.echo(f"noise multiplier: what the schedule needs for epsilon {rounded_up(epsilon)}")
     print_conditions(rows[0].conditions)
 
 

@@ -140,7 +140,8 @@ def training_data(
     if test is not None:
         if test_fraction is not None:
             raise DataError(message("--test-fraction", "left out when --test is given", test_fraction))
-        return train, _read_later(str(test), train.reading, needs_target=True)
+        check_beside(test, train.reading)
+        return train, _read_file(str(test), train.reading, needs_target=True)
     return (train, None) if test_fraction is None else _split(train, test_fraction, split_seed)
 
 
@@ -157,16 +158,15 @@ def later_data(source: str, reading: Reading, *, data_dir: Path | None, needs_ta
         if reading.split is None or reading.split[0] != source:
             return whole
         return _split(whole, *reading.split[1:])[1]
-    return _read_later(source, reading, needs_target=needs_target)
-
-
-def _read_later(source: str, reading: Reading, *, needs_target: bool) -> Records:
-    """A file beside records that were read before."""
-    unnamed = reading.schema is None and reading.columns is None
-    if needs_target and unnamed and Path(source).suffix != ".npz":
-        requirement = "an .npz archive with X and y, since the records trained on have no named columns"
-        raise DataError(message(source, requirement, "a table"))
     return _read_file(source, reading, needs_target=needs_target)
+
+
+def check_beside(path: Path, reading: Reading) -> None:
+    """Refuse a table to test or score on if the records to train on have no named columns, hence no target's name."""
+    unnamed = reading.schema is None and reading.columns is None
+    if unnamed and path.suffix != ".npz" and path.exists():
+        requirement = "an .npz archive with X and y, since the records to train on have no named columns"
+        raise DataError(message(str(path), requirement, "a table"))
 
 
 def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:

@@ -127,7 +127,7 @@ def _value(text: str) -> Any:
 def _scoring_data(
     public: Path | None, score_on_test: bool, train: Records, held_out: Records | None, records: DataOptions
 ) -> Records | None:
-    from noisycgd.cli.inputs import later_data
+    from noisycgd.cli.inputs import check_beside, later_data
 
     if score_on_test:
         if public is not None:
@@ -137,6 +137,7 @@ def _scoring_data(
         return held_out
     if public is None:
         return None
+    check_beside(public, train.reading)
     return later_data(str(public), train.reading, data_dir=records.data_dir, needs_target=True)
 
 

@@ -15,7 +15,7 @@ from noisycgd.estimators._documentation import documented
 from noisycgd.estimators._targets import PrivateClassifier
 from noisycgd.guarantee import DP_SGD, NOISY_GD
 from noisycgd.planning import is_auto, plan_dp_sgd
-from noisycgd.planning.settings import LARGEST_L2
+from noisycgd.planning.settings import check_l2
 from noisycgd.report.progress import epoch_progress
 from noisycgd.steps import noise_gain
 from noisycgd.training import Randomness, train_poisson
@@ -96,7 +96,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
         check_integer("width", self.width, high=LARGEST_SIZE)
         automatic = is_auto(self.learning_rate)
         # Beyond 1/l2 a step overshoots the zero that l2 pulls to.
-        largest = min(LARGEST_AUTO_RATE, 1 / max(check_real("l2", self.l2, low=0, high=LARGEST_L2), 1e-300))
+        largest = min(LARGEST_AUTO_RATE, 1 / max(check_l2(self.l2), 1e-300))
         plan = plan_dp_sgd(
             n_records=shape.n_records,
             target=self._target(),
@@ -110,7 +110,7 @@ class ReLUNetworkClassifier(PrivateClassifier):
         plan = _with_less_noise(plan) if automatic else plan
         step = float(plan.learning_rates.min()) * plan.noise_std
         if step < SMALLEST_STEP_NOISE:
-            way_out = "Float32 weights would round it away: raise learning_rate, or lower epsilon."
+            way_out = "Float32 weights would round it away: raise learning_rate (lower l2 first), or lower epsilon."
             refuse("noise of a step", f"at least {SMALLEST_STEP_NOISE:g} in a weight", step, way_out)
         return plan
 

@@ -69,12 +69,17 @@ def check_settings(
     b = auto_batch_size(n) if is_auto(batch_size) else check_integer("batch_size", batch_size, way_out=_AUTO_BATCH)
     if b > n:
         refuse("batch_size", f"at most the number of records ({n})", b, f"Lower it; {_AUTO_BATCH}")
-    l2 = check_real("l2", l2, low=0, high=LARGEST_L2, way_out="The guarantee needs none: l2=0 is allowed.")
+    l2 = check_l2(l2)
     k = math.ceil(n / b)
     if k * E > LARGEST_STEPS:
         refuse("epochs", f"at most {LARGEST_STEPS // k}, with {k} batches each", E, "Lower it, or raise batch_size.")
     warn_of_delta(target.delta, n, stacklevel=stacklevel + 1)
     return Settings(target, n, b, k, E, l2)
+
+
+def check_l2(l2: object) -> float:
+    """Return the coefficient of (l2 / 2) ||theta||^2 as a float, or raise."""
+    return check_real("l2", l2, low=0, high=LARGEST_L2, way_out="The guarantee needs none: l2=0 is allowed.")
 
 
 def warn_of_delta(delta: float, n_records: int, *, stacklevel: int) -> None:
