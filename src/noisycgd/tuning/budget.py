@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
-from noisycgd._validation import NoisyCGDError, ParameterTypeError, check_real, message, refuse, rounded_down
+from noisycgd._validation import NoisyCGDError, ParameterTypeError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator, Shape
 from noisycgd.estimators._gated import GatedLinearEstimator
 from noisycgd.planning import SelectionPlan
@@ -109,8 +109,7 @@ class Budget:
         lost = lost_by_trials(self.plan, delta_beyond_reach(plan))
         if reach_shows(lost, self.plan.delta):
             way_out = "Lower epsilon, raise delta, or raise the batch size of DP-SGD (THEORY section 5)."
-            most = f"at most {rounded_down(self.plan.delta / 1000, 3)}"
-            refuse("what the end of the noise adds to delta", most, lost, way_out)
+            refuse("what the end of the noise adds to delta", f"at most {self.plan.delta / 1000:g}", lost, way_out)
 
     def _set_sampled_noise(self, trial: Any) -> None:
         target = GaussianMu(self.plan.mu, self.plan.delta)
