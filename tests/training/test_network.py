@@ -199,4 +199,12 @@ def test_logits_are_those_of_the_network(n, monkeypatch):
     expected = [[sum(max(x @ W1[j] + b1[j], 0) * W2[c, j] for j in range(11)) + b2[c] for c in range(4)] for x in rows]
     actual = network_logits(parameters, rows)
     assert (actual.shape, actual.dtype) == ((n, 4), np.float32)
-    np.testing.assert_allclose(actual, np.reshape(expected, (n, 4)), rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(actual, np.reshape(expected, (n, 4)), rtol=1e-6, atol=1e-6)
+
+
+def test_logits_of_a_row_are_the_same_beside_others_and_alone():
+    # A float64 sum moves a float32 result with probability 1e-8 or so; a float32 sum moves most of these.
+    parameters = jax.tree.map(np.asarray, make_parameters(200, 50, 4))
+    rows = np.random.default_rng(6).standard_normal((64, 200)).astype(np.float32)
+    alone = np.concatenate([network_logits(parameters, row[None]) for row in rows])
+    np.testing.assert_array_equal(network_logits(parameters, rows), alone)

@@ -135,10 +135,13 @@ def start_network(n_features: int, width: int, n_outputs: int, seed: int) -> Net
 
 
 def network_logits(parameters: NetworkParameters, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(n, d) -> (n, q), a few thousand rows at a time, so that the hidden layer never holds all records."""
-    W1, b1, W2, b2 = (np.asarray(leaf, np.float32) for leaf in parameters)
+    """(n, d) -> (n, q), a few thousand rows at a time, so that the hidden layer never holds all records.
+
+    Summed in float64, like the logits of `GatedFeatures`: no row's depend on the rows beside it.
+    """
+    W1, b1, W2, b2 = (np.asarray(leaf, np.float64) for leaf in parameters)
     logits = np.empty((len(rows), len(b2)), np.float32)
     for first in range(0, len(rows), _ROWS_AT_ONCE):
         part = slice(first, first + _ROWS_AT_ONCE)
-        logits[part] = np.maximum(rows[part] @ W1.T + b1, 0) @ W2.T + b2
+        logits[part] = np.maximum(rows[part].astype(np.float64) @ W1.T + b1, 0) @ W2.T + b2
     return logits
