@@ -84,7 +84,9 @@ def test_tradeoff_of_two_numbers_says_of_which_mechanism(noisycgd) -> None:
 def test_epsilons_are_rounded_up_wherever_they_stand(noisycgd, tmp_path) -> None:
     shown = noisycgd("compare", "shuffling", "--batches", 60, "--noise-multiplier", 5).out
     exact = noisycgd("compare", "shuffling", "--batches", 60, "--noise-multiplier", 5, "--json").json
-    for line, curve in zip(shown.splitlines()[1:], exact["curves"], strict=False):
+    assert "delta (probability) at the end of each curve:" in shown
+    lines = [line for line in shown.splitlines() if " = " in line]
+    for line, curve in zip(lines, exact["curves"], strict=True):
         epsilon = float(line.split(" = ")[1].split()[0])
         assert curve["x"][-1] <= epsilon <= curve["x"][-1] * (1 + 1e-5)
     noisycgd("tradeoff", "--mu", 1.23441, "--csv", "t.csv")

@@ -169,7 +169,7 @@ def _show(comparison: Comparison, as_json: bool, csv_file: Path | None, plot: Pa
     if as_json:
         print_json(asdict(comparison))
         return
-    typer.echo(comparison.title)
+    typer.echo(f"{comparison.title}\n{comparison.y_label} at the end of each curve:")
     rows = [
         (c.name, f"{rounded_up(c.y[-1])} at {comparison.x_label} = {rounded_up(c.x[-1])} ({c.threat_model})")
         for c in comparison.curves
