@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from noisycgd.cli.files import write_bytes
-from reproduce.experiments import load_experiment, names
+from reproduce.experiments import Experiment, load_experiment, names
 from reproduce.figures import image
 from reproduce.runs import Store
 from reproduce.show import PAGES, section
@@ -24,9 +25,10 @@ def page(store: Store, target: Path = TARGET) -> list[Path]:
     """Write the page and its pictures, and return what was written."""
     if unknown := set(names()) ^ set(ORDER):
         raise ValueError(f"ORDER in page.py must name every config; differs in {', '.join(sorted(unknown))}.")
-    parts, written = [INTRODUCTION.read_text()], [target]
-    for name in ORDER:
-        experiment = load_experiment(name)
+    experiments = {name: load_experiment(name) for name in ORDER}
+    parts = [INTRODUCTION.read_text().replace("{contents}", contents(list(experiments.values())))]
+    written = [target]
+    for name, experiment in experiments.items():
         shown = PAGES[experiment.kind](experiment, store)
         picture = target.parent / "figures" / "reproduction" / f"{name}.png"
         if shown.figure is not None:
@@ -35,3 +37,12 @@ def page(store: Store, target: Path = TARGET) -> list[Path]:
         parts.append(section(experiment, shown, picture.relative_to(target.parent).as_posix(), level=2))
     write_bytes(target, "\n".join(parts).encode())
     return written
+
+
+def contents(experiments: list[Experiment]) -> str:
+    """A Markdown list of the sections, each linked by the name that its heading gets on GitHub."""
+    return "\n".join(f"- [{one.title}](#{_anchor(one.title)}): {one.source}" for one in experiments)
+
+
+def _anchor(heading: str) -> str:
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")

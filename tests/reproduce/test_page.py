@@ -37,6 +37,18 @@ def test_a_page_has_every_section_and_its_pictures(shown, store, tmp_path):
     assert headings.count("#") == 1
     assert headings.count("##") >= 2
     assert text.index("## A tiny table") < text.index("## One shuffled epoch")
+    # Every section is in the contents; GitHub names a heading so.
+    assert "(#a-tiny-table)" in text
+    assert "(#one-shuffled-epoch-against-the-gaussian-mechanism)" in text
+    assert "{contents}" not in text
     for link in re.findall(r"!\[.*\]\((.*)\)", text):
         assert (target.parent / link).is_file()
     assert {path.name for path in written} == {"page.md", "figure-shuffling.png"}
+
+
+def test_an_anchor_loses_its_punctuation_as_on_github():
+    one = module.load_experiment("figure-epsilon-epochs")
+    assert module.contents([one]) == (
+        "- [Epsilon against epochs for several values of eta * l2]"
+        "(#epsilon-against-epochs-for-several-values-of-eta--l2): Figure 1"
+    )
