@@ -14,6 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from noisycgd._validation import rounded_up
+
 RESULTS = Path(__file__).parent / "results" / "methods.jsonl"
 NOISE_MULTIPLIERS = (15.0, 5.0)
 EPOCHS = 50
@@ -111,7 +113,7 @@ def table(runs: Sequence[dict[str, Any]]) -> str:
 
 
 def _cell(run: dict[str, Any] | None) -> str:
-    return " | " if run is None else f"{100 * run['test_accuracy']:.1f} % | {run['epsilon']:.3f}"
+    return " | " if run is None else f"{100 * run['test_accuracy']:.1f} % | {rounded_up(run['epsilon'], 4)}"
 
 
 if __name__ == "__main__":

@@ -109,6 +109,22 @@ class TestRoundTrip:
         (model / "guarantee.txt").unlink()
         read_model(model)
 
+    def test_extras_may_not_change(self, model):
+        (model / "guarantee.txt").write_bytes(b"a smaller epsilon")
+        with pytest.raises(ModelFileError, match=r"guarantee\.txt must be as it was saved; got '17 bytes"):
+            read_model(model)
+
+    @pytest.mark.parametrize("name", ["../model/guarantee.txt", "/etc/hostname", ""])
+    def test_a_forged_list_of_files_leads_nowhere_else(self, model, name):
+        file = model / "model.json"
+        content = json.loads(file.read_text())
+        del content["checksum"]
+        content["files"][name] = "0"
+        content["checksum"] = _checksum(content)
+        file.write_text(json.dumps(content))
+        with pytest.raises(ModelFileError, match="must be a list of files by their plain names"):
+            read_model(model)
+
     def test_jax_is_named_only_if_loaded(self, tmp_path):
         code = (
             "import sys\nfrom noisycgd.artifact import write_model, read_model\n"

@@ -197,6 +197,11 @@ def test_a_mu_and_a_noise_multiplier_are_taken_at_their_word():
     assert plan.moments_std == pytest.approx(4 * R, rel=1e-9)
 
 
+def test_noise_without_a_finite_epsilon_is_refused():
+    with pytest.raises(ParameterError, match=r"^noise_multiplier must be large enough for a finite epsilon"):
+        plan_of(100, 3, 2, target=NoiseMultiplier(1e-300, 1e-4))
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     st.floats(0.01, 20),

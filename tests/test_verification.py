@@ -93,6 +93,16 @@ def test_an_unproven_statement_does_not_become_proved(stated, saved):
         read_guarantee(values)
 
 
+@pytest.mark.parametrize("loss", [SOFTMAX, NOT_CONVEX])
+def test_a_broken_condition_is_no_proof(stated, saved, loss):
+    values = {**saved(stated(certificate=loss)[1]), "status": "proved", "reasons": []}
+    if loss is SOFTMAX:
+        read_guarantee(values)
+    else:
+        with pytest.raises(ModelFileError, match=r"^guarantee must be proved only if each .* got 'convex"):
+            read_guarantee(values)
+
+
 def test_the_contradiction_is_named(stated, saved):
     values = {**saved(stated()[1]), "epsilon": 1.0}
     with pytest.raises(ModelFileError, match=r"^guarantee must be one of epsilon .*as its other numbers say.*got 1"):

@@ -79,7 +79,7 @@ def write_model(
         What the arrays mean. Tuples are stored as lists and NumPy scalars as numbers. The keys ``format``,
         ``format_version``, ``versions``, ``tensors``, ``files`` and ``checksum`` belong to the format.
     extras : mapping of str to bytes, optional
-        Further files for people, by plain file name; `read_model` does not read them.
+        Further files for people, by plain file name, of at most 64 MiB. `read_model` does not return them.
 
     Returns
     -------
@@ -104,6 +104,8 @@ def write_model(
             refuse("extra file name", "none of the model's own", name)
         if not isinstance(data, bytes):
             raise ParameterTypeError(message(f"extra file {name}", "bytes", type(data).__name__))
+        if len(data) > _DOCUMENT_LIMIT:
+            refuse(f"extra file {name}", f"of at most {_DOCUMENT_LIMIT} bytes", len(data))
         files[name] = data
     content = {
         "format": FORMAT,
@@ -132,9 +134,10 @@ def write_model(
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Load the folder `path` without executing anything in it.
 
-    Checked: both files are regular files (links are not followed) and complete, the document is strict JSON of this
+    Checked: the files are regular files (links are not followed) and complete, the document is strict JSON of this
     format and version with its checksum, and the arrays are exactly the declared ones: names, dtypes, shapes, finite
-    values, checksum. The checksums find accidents and truncation; they are no signature.
+    values, checksum. Extra files may be lost, but not changed. The checksums find accidents and truncation; they are no
+    signature.
 
     Parameters
     ----------
@@ -163,11 +166,15 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], d
     if document.pop("checksum", None) != _checksum(document):
         _fail(file, "as it was saved", "content that differs from its checksum")
 
-    file = folder / TENSORS_FILE
-    raw = _read_file(file)
     files = document.get("files")
-    if not isinstance(files, dict) or files.get(TENSORS_FILE) != hashlib.sha256(raw).hexdigest():
-        _fail(file, "as it was saved", f"{len(raw)} bytes that differ from their checksum")
+    files = files if isinstance(files, dict) else {}
+    for name in files.keys() - {TENSORS_FILE}:
+        if not _NAME.fullmatch(name):
+            _fail(file, "a list of files by their plain names", name)
+        if os.path.lexists(folder / name):
+            _read_unchanged(folder / name, files[name], _DOCUMENT_LIMIT)
+    file = folder / TENSORS_FILE
+    raw = _read_unchanged(file, files.get(TENSORS_FILE))
     arrays = _decode(file, raw)
     described, declared = _described(arrays), document.get("tensors")
     declared = declared if isinstance(declared, dict) else {}
@@ -338,6 +345,13 @@ def _read_file(file: Path, limit: float = math.inf) -> bytes:
             return stream.read()
     except OSError as error:
         _fail(file, "a readable regular file and no link", error.strerror or error, cause=error)
+
+
+def _read_unchanged(file: Path, checksum: object, limit: float = math.inf) -> bytes:
+    raw = _read_file(file, limit)
+    if hashlib.sha256(raw).hexdigest() != checksum:
+        _fail(file, "as it was saved", f"{len(raw)} bytes that differ from their checksum")
+    return raw
 
 
 def _decode(file: Path, raw: bytes) -> dict[str, NDArray[Any]]:

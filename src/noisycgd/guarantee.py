@@ -128,7 +128,10 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Guarantee:
-        """Inverse of `to_dict`; raises KeyError, TypeError or ValueError on anything else."""
+        """Inverse of `to_dict`; raises KeyError, TypeError or ValueError where parts are missing or of other types.
+
+        Whether the numbers agree with each other is not looked at here: `noisycgd.load_model` does.
+        """
         fields = dict(values)
         fields["status"] = Status(fields["status"])
         fields["adjacency"] = Adjacency(fields["adjacency"])

@@ -252,6 +252,8 @@ def plan_ssp(
     check_choice("ridge", ridge, RIDGES)
     noise = calibrate_noise([composition_mu(RELEASES, 2.0)], settings.target, Order.GIVEN)
     profile = GaussianProfile(composition_mu(RELEASES, noise))
+    if not math.isfinite(epsilon := profile.epsilon(settings.target.delta)):
+        refuse("noise_multiplier", "large enough for a finite epsilon", noise, "Raise it.")
     stds = [noise / 2 * s * (1 + 4 * _UNIT) for s in sensitivities(settings.n_records, R, B, D)]
     if not all(0 < std < math.inf for std in stds):
         refuse("feature_norm and target_norm", "numbers whose noise float64 can hold", (R, B))
@@ -273,7 +275,7 @@ def plan_ssp(
         rho=rho,
         profile=profile,
         delta=settings.target.delta,
-        epsilon=profile.epsilon(settings.target.delta),
+        epsilon=epsilon,
     )
 
 

@@ -28,7 +28,7 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
     Parameters
     ----------
     values : dict
-        As JSON gives it back.
+        Of `to_dict`, or as JSON gives it back.
 
     Raises
     ------
@@ -38,7 +38,7 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
         If it is no statement at all.
     """
     stated = Guarantee.from_dict(values)
-    if _as_json(stated.to_dict()) != values:
+    if _as_json(stated.to_dict()) != _as_json(values):
         _contradiction("made of the types that were saved", "others")
     for name in ("n_records", "batch_size", "epochs"):
         check_integer(name, getattr(stated, name))
@@ -52,8 +52,10 @@ def read_guarantee(values: dict[str, Any]) -> Guarantee:
         _contradiction("proved if and only if nothing speaks against it", f"{stated.status}, {stated.reasons}")
     if stated.batch_size > stated.n_records:
         _contradiction(f"about batches of at most {stated.n_records} records", stated.batch_size)
-    if not stated.conditions:
-        _contradiction("made of conditions", "none")
+    if not (stated.conditions and stated.assumptions):
+        _contradiction("made of conditions and assumptions", "none")
+    if stated.status is Status.PROVED and (broken := [c.name for c in stated.conditions if "NOT " in c.enforced]):
+        _contradiction("proved only if each of its conditions is enforced", ", ".join(broken))
     if stated.selection is not None:
         _check_selection(stated, stated.selection)
     # A record of the last batch is hidden by one step's noise alone, whatever came before.

@@ -91,6 +91,8 @@ def test_a_wide_mixture():
         (EpsilonDelta(np.nan, 1e-5), "epsilon"),
         (EpsilonDelta(1.0, 0.0), "delta"),
         (GaussianMu(0.0, 1e-5), "mu"),
+        (GaussianMu(1e-320, 1e-5), "mu"),
+        (EpsilonDelta(1e308, 1e-5), "epsilon"),
         (GaussianMu(1.0, 1.0), "delta"),
         (NoiseMultiplier(0.0, 1e-5), "noise_multiplier"),
         (NoiseMultiplier(np.inf, 1e-5), "noise_multiplier"),

@@ -1,4 +1,5 @@
 import json
+import math
 from pathlib import Path
 
 import mpmath
@@ -87,6 +88,19 @@ def test_gaussian_mu_is_the_largest_and_on_the_private_side(epsilon, delta):
 def test_gaussian_mu_refuses(epsilon, delta):
     with pytest.raises(ParameterError, match="must be"):
         gaussian_mu(epsilon, delta)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 1e300])
+@pytest.mark.parametrize("delta", [0.99, 1 - 1e-12, math.nextafter(1, 0)])
+def test_gaussian_mu_ends_where_delta_is_next_to_one(epsilon, delta):
+    mu = gaussian_mu(epsilon, delta)
+    assert 0 < mu < math.inf
+    assert GaussianProfile(mu).delta(epsilon) <= delta
+
+
+def test_gaussian_mu_names_an_epsilon_beyond_float64():
+    with pytest.raises(ParameterError, match=r"^epsilon must be a number at most 1e\+300; got 1e\+308"):
+        gaussian_mu(1e308, 1e-5)
 
 
 def test_gaussian_mu_refuses_types():

@@ -74,11 +74,17 @@ def test_tradeoff_of_two_numbers_says_of_which_mechanism(noisycgd) -> None:
     told = noisycgd("tradeoff", "--epsilon", 1.33).out
     found = noisycgd("tradeoff", "--epsilon", 1.33, "--json").json
     assert found["advantage"] < 0.3 < 0.58
-    assert found["provided"].startswith(f"the mechanism is {rounded_down(gaussian_mu(1.33, 1e-5), 8)}-GDP; another one")
+    mu = rounded_down(gaussian_mu(1.33, 1e-5), 8)
+    assert found["provided"].startswith(f"the mechanism is {mu}-GDP; another with the same epsilon and delta")
     assert found["provided"] in told
+    assert "(all that is released): epsilon 1.33 at delta 1e-05" in told
     noisycgd("fit", "digits", "--epochs", 1, "--hyperplanes", 2, "--delta", 1e-4, "--out", "m")
-    assert "provided" not in noisycgd("tradeoff", "--model", "m", "--delta", 1e-4).out
-    assert noisycgd("tradeoff", "--model", "m", "--delta", 1e-4, "--json").json["provided"] is None
+    # Without another one, delta is the model's.
+    own = noisycgd("tradeoff", "--model", "m").out
+    assert own == noisycgd("tradeoff", "--model", "m", "--delta", 1e-4).out
+    assert own.startswith("m (final-model): epsilon 1 at delta 0.0001\n")
+    assert "provided" not in own
+    assert noisycgd("tradeoff", "--model", "m", "--json").json["provided"] is None
 
 
 def test_epsilons_are_rounded_up_wherever_they_stand(noisycgd, tmp_path) -> None:

@@ -30,6 +30,29 @@ def test_an_interrupted_write_keeps_the_old_file(tmp_path, monkeypatch) -> None:
     assert os.listdir(tmp_path) == ["file.csv"]
 
 
+def test_a_link_stays_and_its_target_is_written(tmp_path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("old")
+    link.symlink_to(target)
+    write_text(link, "new")
+    assert link.is_symlink()
+    assert target.read_text() == "new"
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    # A reader that does not wait for the writer.
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_text(pipe, "text")
+        assert os.read(reader, 10) == b"text"
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+
+
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
 def test_the_umask_says_who_may_read(tmp_path, mask, mode) -> None:
     before = os.umask(mask)

@@ -278,9 +278,30 @@ def test_regression_with_a_schema(noisycgd, tmp_path) -> None:
     assert done.code == 0, done.err
     assert done.json["test_accuracy"] is None
     assert done.json["test_r2"] is not None
+    # Scored against the truth as it is, beyond the bounds too.
+    (tmp_path / "far.csv").write_text("age,city,label\n1e6,Espoo,no\n10,Utrecht,yes\n20,Espoo,no\n")
+    assert noisycgd("evaluate", "m", "far.csv", "--json").json["score"] < 0
     assert done.json["guarantee"]["assumed_public"] == []
     assert noisycgd("info", "m", "--json").json["estimator"] == "ConvexReLURegressor"
     assert "regression" in noisycgd("predict", "m", "data.csv", "--proba").error
+
+
+def test_what_makes_predictions_worth_little_is_said(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "data.csv")
+    (tmp_path / "schema.toml").write_text(SCHEMA)
+    assert noisycgd("fit", "data.csv", "--schema", "schema.toml", *QUICK, "--out", "m").err == ""
+    (tmp_path / "new.csv").write_text((tmp_path / "data.csv").read_text().replace("Espoo", "ESPOO"))
+    for command in ("predict", "evaluate"):
+        expected = "warning: 30 of 60 rows have a value in column 'city' that the schema does not list; they count as"
+        assert expected in noisycgd(command, "m", "new.csv").err
+        assert noisycgd(command, "m", "data.csv").err == ""
+
+
+def test_predictions_do_not_replace_a_part_of_the_model(noisycgd, tmp_path) -> None:
+    noisycgd("fit", "digits", *QUICK, "--out", "m")
+    for out in ("m/model.json", "m/new.csv", "m"):
+        assert "--out must be outside of the model's folder" in noisycgd("predict", "m", "digits", "--out", out).error
+    assert load_model(tmp_path / "m").n_features_in_ == 64
 
 
 def test_npz(noisycgd, tmp_path) -> None:
@@ -324,6 +345,16 @@ def test_unproven_is_refused_or_labelled(noisycgd) -> None:
         (["fit", "digits", "--model", "linear", "--hyperplanes", 4], ["--hyperplanes"]),
         (["fit", "digits", "--test-fraction", 1.5], ["--test-fraction"]),
         (["fit", "digits", "--out", "occupied"], ["occupied"]),
+        (["fit", "digits", "--model", "linear", "--components", 9], ["--components must be left out for --features"]),
+        (
+            ["fit", "digits", "--model", "linear", "--features", "relu", "--bandwidth", 3],
+            ["--bandwidth must be left out for --features relu; got '3.0'"],
+        ),
+        (["fit", "digits", "--radius", 3], ["--radius must be left out for --method noisycgd; got '3.0'"]),
+        (["fit", "digits", "--clipping-norm", 3], ["--clipping-norm must be left out for --loss margin_softmax"]),
+        (["fit", "digits", "--loss", "envelope_softmax", "--margin", 3], ["--margin must be left out for --loss env"]),
+        (["fit", "data.csv", "--schema", "schema.toml", "--test", "data.csv"], ["--test must be other records than"]),
+        (["fit", "text.csv", "--schema", "schema.toml"], ["text.csv: column 'age' must be a number, or empty"]),
         (["predict", "absent", "digits"], ["absent"]),
         (["info", "occupied"], ["occupied"]),
     ],
@@ -331,10 +362,13 @@ def test_unproven_is_refused_or_labelled(noisycgd) -> None:
 def test_user_errors_are_one_line_and_write_nothing(noisycgd, tmp_path, arguments, parts) -> None:
     write_csv(tmp_path / "data.csv")
     write_csv(tmp_path / "missing.csv", city=False, missing=True)
+    (tmp_path / "text.csv").write_text((tmp_path / "data.csv").read_text().replace("\n7,", "\nsecret,"))
+    (tmp_path / "schema.toml").write_text(SCHEMA)
     (tmp_path / "occupied").mkdir()
     (tmp_path / "occupied" / "thesis.tex").write_text("do not lose me")
     before = sorted(str(p) for p in tmp_path.rglob("*"))
     error = noisycgd(*arguments).error
     for part in parts:
         assert part in error
+    assert "secret" not in error
     assert sorted(str(p) for p in tmp_path.rglob("*")) == before

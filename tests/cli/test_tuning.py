@@ -26,6 +26,7 @@ def test_prints_what_machines_need(noisycgd) -> None:
     assert found["epsilon_of_one_trial"] < found["epsilon_in_total"] <= 8
     assert found["epsilon_in_total"] == found["guarantee"]["epsilon"]
     assert found["scored_on"].startswith("a private holdout of 135 records")
+    assert found["train_records"] == 1348 - 135
     assert found["released"] == "the best trial's model"
     # How long it took tells how many trials ran.
     assert "seconds" not in found
@@ -69,6 +70,27 @@ def test_tables(noisycgd, tmp_path) -> None:
     assert any("no schema was given" in fact for fact in listed)
     assert any("class labels" in fact for fact in listed)
     assert noisycgd("predict", "model", "public.csv").code == 0
+
+
+def test_what_scores_is_neither_trained_nor_tested_on(noisycgd, tmp_path) -> None:
+    write_csv(tmp_path / "private.csv", 0)
+    write_csv(tmp_path / "public.csv", 1)
+    (tmp_path / "copy.csv").write_bytes((tmp_path / "private.csv").read_bytes())
+    tune = ["tune", "private.csv", "--target", "label", *QUICK, "--model", "linear", "--grid", "bias=0,1"]
+    for same in ("private.csv", "copy.csv"):
+        assert "--public must be other records than the records to train on" in noisycgd(*tune, "--public", same).error
+    tested = noisycgd(*tune, "--public", "public.csv", "--test", "public.csv")
+    assert "--public must be other records than the records to test on" in tested.error
+    held = noisycgd(*tune, "--public", "public.csv", "--holdout", 0.2)
+    assert "--holdout must be left out where public records score the trials" in held.error
+
+
+def test_an_untrained_model_is_called_so(noisycgd, monkeypatch) -> None:
+    monkeypatch.setattr("noisycgd.tuning.selection.draw_number", lambda law, generator: 0)
+    done = noisycgd("tune", "digits", *QUICK, "--law", "poisson", "--grid", "hyperplanes=2", "--out", "model")
+    assert "warning: the model is untrained: no trial ran" in done.err
+    for command in ("predict", "evaluate"):
+        assert "warning: the model is untrained" in noisycgd(command, "model", "digits").err
 
 
 def test_values_are_numbers_truths_and_words(noisycgd) -> None:

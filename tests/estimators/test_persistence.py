@@ -1,4 +1,5 @@
 import copy
+import dataclasses
 import inspect
 import pickle
 from pathlib import Path
@@ -198,6 +199,14 @@ class TestFolder:
             assert_same(old, load_model(path))
             assert [p.name for p in tmp_path.iterdir()] == ["model"]
         assert_same(new, load_model(new.save(path)))
+
+    def test_a_statement_that_contradicts_itself_leaves_the_old_model(self, tmp_path):
+        old, new = make().fit(X, TWO), make().fit(X, TWO)
+        path = old.save(tmp_path / "model")
+        new.guarantee_ = dataclasses.replace(new.guarantee_, epsilon=0.01)
+        with pytest.raises(ModelFileError, match=r"^guarantee must be one of epsilon"):
+            new.save(path)
+        assert_same(old, load_model(path))
 
     def test_a_statement_that_cannot_be_drawn_leaves_the_old_model(self, tmp_path, monkeypatch):
         old = make().fit(X, TWO)

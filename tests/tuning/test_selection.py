@@ -330,6 +330,7 @@ class TestRefusals:
             ({"mean_trials": 0.5}, ParameterError, "mean_trials"),
             ({"law": "fixed"}, ParameterError, "law must be one of"),
             ({"n_jobs": 0}, ParameterError, "n_jobs must be None or an integer other than 0; got 0"),
+            ({"n_jobs": True}, ParameterError, "n_jobs must be None or an integer other than 0; got True"),
             ({"n_jobs": "two"}, ParameterError, "n_jobs must be None or an integer other than 0; got 'two'"),
             ({"holdout": 0.0}, ParameterError, "holdout"),
             ({"holdout": 0.999}, DataError, "some of 120 records are left"),
@@ -352,6 +353,15 @@ class TestRefusals:
     def test_public_data_come_in_pairs(self):
         with pytest.raises(ParameterError, match="given together"):
             search().fit(X, Y, PUBLIC[0])
+
+    @pytest.mark.parametrize("part", [X, X[:50], X[::-1], X[3::2]])
+    def test_private_records_are_no_public_ones(self, part):
+        with pytest.raises(ParameterError, match=r"X_public must be other records than those of X.*through holdout"):
+            search().fit(X, Y, part, Y[: len(part)])
+
+    def test_records_beside_each_other_in_memory_are_others(self):
+        stated = clone(MODEL).set_params(classes=[0, 1])
+        assert search(stated).fit(X[::2], Y[::2], X[1::2], Y[1::2]).guarantee_.status is Status.PROVED
 
     def test_public_data_have_the_same_columns(self):
         with pytest.raises(ValueError, match="features"):
@@ -377,8 +387,20 @@ class TestScikitLearn:
             unfitted.predict(X)
         fitted = unfitted.fit(X, Y)
         assert fitted.score(X, Y) == np.mean(fitted.predict(X) == Y)
+        weights = np.arange(N)
+        assert fitted.score(X, Y, sample_weight=weights) == np.average(fitted.predict(X) == Y, weights=weights)
         assert fitted.decision_function(X).shape == (N,)
         assert fitted.classes_.tolist() == [0, 1]
+
+    def test_a_refit_of_the_model_does_not_lower_what_the_search_cost(self, tmp_path):
+        fitted = search().fit(X, Y)
+        stated = fitted.guarantee_
+        fitted.best_estimator_.fit(X, Y)
+        assert fitted.best_estimator_.guarantee_.epsilon < stated.epsilon
+        assert fitted.guarantee_ is stated
+        with pytest.raises(ParameterError, match="best_estimator_ must be the model of the search"):
+            fitted.save(tmp_path / "model")
+        assert list(tmp_path.iterdir()) == []
 
     def test_names_of_columns_and_labels_of_words(self):
         words = np.array(["no", "yes"])[Y]

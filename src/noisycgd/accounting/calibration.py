@@ -7,7 +7,7 @@ import math
 from numpy.typing import ArrayLike
 
 from noisycgd._validation import ParameterTypeError, check_real, message, refuse
-from noisycgd.accounting.gaussian import band, check_delta, check_vector, smallest_noise
+from noisycgd.accounting.gaussian import band, check_delta, check_epsilon, check_vector, smallest_noise
 from noisycgd.accounting.hidden_state import hidden_state_profile
 from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Order, Target
 
@@ -56,9 +56,11 @@ def calibrate_noise(multipliers: ArrayLike, target: Target, order: Order, weight
         noise = 2.0 * worst / mu
         while 2.0 * worst / noise > mu:
             noise = math.nextafter(noise, math.inf)
+        if noise == math.inf:
+            refuse("mu", "large enough for a finite noise multiplier", mu, "Raise it.")
         return noise
 
-    epsilon = check_real("epsilon", target.epsilon, low=0.0)
+    epsilon = check_epsilon(target.epsilon)
     # At noise multiplier 1 a component's mu is its sensitivity.
     sensitivities, probabilities = hidden_state_profile(m, 1.0, order, weights).components
     exposed = sensitivities > 0

@@ -220,13 +220,19 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     -----
     THEORY section 1.
     """
-    epsilon = check_real("epsilon", epsilon, low=0.0)
-    log_target = math.log(check_delta(delta))
+    epsilon, log_target = check_epsilon(epsilon), math.log(check_delta(delta))
     one = np.ones(1)
-    mu = 1.0 / smallest_noise(one, one, epsilon, log_target)
+    mu, nudge = 1.0 / smallest_noise(one, one, epsilon, log_target), 2.0**-50
+    # Near a delta of 1 the rounding of `log_delta` asks for a large step.
     while float(log_delta(mu, epsilon)) > log_target:
-        mu *= 1.0 - 2.0**-50
+        mu, nudge = mu * (1.0 - nudge), min(2.0 * nudge, 0.5)
     return mu
+
+
+def check_epsilon(epsilon: object, *, open_low: bool = False) -> float:
+    """Return a target `epsilon` as a float at least (above, if open) 0 that leaves float64 room to calibrate."""
+    found = check_real("epsilon", epsilon, low=0.0, open_low=open_low)
+    return found if found <= 1e300 else check_real("epsilon", found, high=1e300)
 
 
 def check_delta(delta: object) -> float:

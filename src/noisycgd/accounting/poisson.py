@@ -9,7 +9,7 @@ import numpy as np
 
 from noisycgd._validation import ParameterTypeError, check_integer, check_real, message, refuse
 from noisycgd.accounting.adjacency import check_adjacency
-from noisycgd.accounting.gaussian import Array, check_delta
+from noisycgd.accounting.gaussian import Array, check_delta, check_epsilon
 from noisycgd.accounting.hidden_state import composition_mu
 from noisycgd.accounting.pld import PLDProfile, to_pld
 from noisycgd.accounting.privacy_loss import TAIL, discretise, log_normal_masses
@@ -275,7 +275,7 @@ def calibrate_poisson(
     delta = check_delta(target.delta)
     if isinstance(target, NoiseMultiplier):
         return check_real("noise_multiplier", target.value, low=_LEAST_NOISE, high=_MOST_NOISE)
-    epsilon = check_real("epsilon", target.epsilon, low=0.0)
+    epsilon = check_epsilon(target.epsilon)
 
     def profile(noise: float, coarsening: float) -> PLDProfile:
         run = _run(n_records, batch_size, epochs, steps, noise, adjacency)

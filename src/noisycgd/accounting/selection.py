@@ -29,8 +29,16 @@ from numpy.typing import ArrayLike
 from scipy.optimize import minimize_scalar
 from scipy.special import logsumexp
 
-from noisycgd._validation import check_real, refuse
-from noisycgd.accounting.gaussian import Array, check_delta, flattened, gaussian_mu, shaped, tradeoff_of_points
+from noisycgd._validation import refuse
+from noisycgd.accounting.gaussian import (
+    Array,
+    check_delta,
+    check_epsilon,
+    flattened,
+    gaussian_mu,
+    shaped,
+    tradeoff_of_points,
+)
 from noisycgd.accounting.profile import GaussianProfile, MixtureProfile
 from noisycgd.accounting.trials import Trials, as_trials
 from noisycgd.types import Adjacency, PrivacyProfile
@@ -224,7 +232,7 @@ def calibrate_selection_base(mean_trials: Trials | float, epsilon: float, delta:
     ParameterError, ParameterTypeError
         If an argument is out of range or of the wrong type, or if trials are so rare that any base meets the target.
     """
-    trials, epsilon, delta = as_trials(mean_trials), check_real("epsilon", epsilon, low=0.0), check_delta(delta)
+    trials, epsilon, delta = as_trials(mean_trials), check_epsilon(epsilon), check_delta(delta)
     if trials.delta_cap(1.0) * _UP <= delta:
         refuse("delta", "below the probability that any trial runs", delta, "Any base would meet this target.")
 

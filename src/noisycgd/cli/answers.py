@@ -28,6 +28,7 @@ def hidden(
     """NoisyCGD and noisy gradient descent, final model released."""
     from noisycgd._validation import check_choice, refuse
     from noisycgd.planning import account_noisy_cgd
+    from noisycgd.planning.settings import warn_of_delta
     from noisycgd.types import CYCLIC_ORDERS, Adjacency, Order, ThreatModel
 
     if learning_rate is None and (l2 > 0 or smoothness is not None or diameter is not None):
@@ -45,6 +46,7 @@ def hidden(
         order=Order(order),
         diameter=diameter,
     )
+    warn_of_delta(found.delta, records, stacklevel=2)
     show(
         "noisygd" if batch_size == records else "noisycgd",
         {
@@ -71,10 +73,12 @@ def poisson(
 ) -> None:
     """DP-SGD with Poisson batches."""
     from noisycgd.accounting import poisson_profile
+    from noisycgd.planning.settings import warn_of_delta
     from noisycgd.types import ThreatModel
 
     kind = adjacency_named(adjacency)
     profile = poisson_profile(records, batch_size, noise, epochs=epochs, adjacency=kind, delta=delta)
+    warn_of_delta(delta, records, stacklevel=2)
     show(
         "dpsgd",
         {

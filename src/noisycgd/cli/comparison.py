@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisycgd._validation import rounded_down, rounded_up
+from noisycgd._validation import delta_in_print, rounded_down, rounded_up
 from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -121,7 +121,9 @@ def tradeoff(
     mu: Annotated[float | None, typer.Option(help="A mu-GDP mechanism.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="The Gaussian mechanism through (epsilon, delta).")] = None,
     model: Annotated[Path | None, typer.Option(help="A saved model.")] = None,
-    delta: Delta = 1e-5,
+    delta: Annotated[
+        float | None, typer.Option(help="Delta of epsilon and of the odds; default: the model's, or 1e-5.")
+    ] = None,
     prior: Annotated[list[float] | None, typer.Option(help="Prior probability; repeatable.")] = None,
     fpr: Annotated[list[float] | None, typer.Option(help="False-positive rate; repeatable.")] = None,
     as_json: AsJson = False,
@@ -147,18 +149,22 @@ def tradeoff(
 
         guarantee: Guarantee = load_model(model).guarantee_
         if guarantee.status is not Status.PROVED:
-            refuse("--model", "a model whose guarantee is proved", guarantee.status.value)
+            way_out = "Its guarantee says why: noisycgd info."
+            refuse("--model", "a model whose guarantee is proved", guarantee.status.value, way_out)
+        delta = guarantee.delta if delta is None else delta
         profile, name, seen = profile_of(guarantee), str(model), guarantee.threat_model.value
     else:
+        delta = 1e-5 if delta is None else delta
         mu = mu if mu is not None else gaussian_mu(epsilon, delta)  # type: ignore[arg-type]
         profile, name, seen = GaussianProfile(mu), f"{rounded_up(mu, 4)}-GDP", "all that is released"
-        assumed = f"the mechanism is {rounded_down(mu, 8)}-GDP; another one with this epsilon and delta may be riskier"
+        assumed = f"the mechanism is {rounded_down(mu, 8)}-GDP; another with the same epsilon and delta may be riskier"
     risk = risk_summary(profile, delta, tuple(prior or (0.01, 0.1, 0.5)), tuple(fpr or (0.001, 0.01, 0.1)))
     curve = tradeoff_curve(profile, name, seen)
     _write(curve, csv_file, plot)
     if as_json:
         print_json({**asdict(risk), "adjacency": risk.adjacency.value, "provided": assumed})
         return
+    typer.echo(f"{name} ({seen}): epsilon {rounded_up(risk.epsilon)} at delta {delta_in_print(delta)}")
     typer.echo(str(risk))
     if assumed is not None:
         typer.echo(f"All this provided that {assumed}. A saved model's own risk: --model.")

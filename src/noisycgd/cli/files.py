@@ -25,8 +25,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
+    # A link stands for what it points to.
+    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     watch(path)
+    if path.exists() and not path.is_file():
+        # Devices and pipes are written to; a renamed file would take their place.
+        with open(path, "wb") as stream:
+            stream.write(content)
+        return
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         # Opened anew, so that the user's umask says who may read it.

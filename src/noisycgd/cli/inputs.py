@@ -90,6 +90,8 @@ class Records:
         What was read off the records instead.
     inferred : tuple of str
         Numbers among it: they make the guarantee conditional.
+    unlisted : tuple of (str, int)
+        Columns and how many rows have a category there that the schema does not list.
     """
 
     X: NDArray[Any]
@@ -100,6 +102,7 @@ class Records:
     reading: Reading = Reading()
     assumed_public: tuple[str, ...] = ()
     inferred: tuple[str, ...] = ()
+    unlisted: tuple[tuple[str, int], ...] = ()
 
     def take(self, rows: NDArray[np.intp]) -> Records:
         """The records at `rows`."""
@@ -141,7 +144,9 @@ def training_data(
         if test_fraction is not None:
             raise DataError(message("--test-fraction", "left out when --test is given", test_fraction))
         check_beside(test, train.reading)
-        return train, _read_file(str(test), train.reading, needs_target=True)
+        held_out = _read_file(str(test), train.reading, needs_target=True)
+        check_others("--test", held_out, train)
+        return train, held_out
     return (train, None) if test_fraction is None else _split(train, test_fraction, split_seed)
 
 
@@ -167,6 +172,12 @@ def check_beside(path: Path, reading: Reading) -> None:
     if unnamed and path.suffix != ".npz" and path.exists():
         requirement = "an .npz archive with X and y, since the records to train on have no named columns"
         raise DataError(message(str(path), requirement, "a table"))
+
+
+def check_others(option: str, records: Records, known: Records, what: str = "the records to train on") -> None:
+    """Refuse records that are those of another part of the same command."""
+    if records.X.shape == known.X.shape and np.array_equal(records.X, known.X):
+        raise DataError(message(option, f"other records than {what}", "the same ones", "Name another table."))
 
 
 def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:
@@ -196,10 +207,11 @@ def _read_with_schema(path: Path, reading: Reading, schema: Schema, needs_target
     classes = tuple(facts.values) if isinstance(facts, Categories) else None
     return Records(
         schema.encode(table),
-        schema.encode_target(table) if needs_target else None,
+        schema.encode_target(table, clip=False) if needs_target else None,
         classes=classes,
         target_range=None if isinstance(facts, Categories) else (facts.low, facts.high),
         reading=replace(reading, target=schema.target),
+        unlisted=tuple(schema.unlisted(table).items()),
     )
 
 

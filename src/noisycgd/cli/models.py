@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from noisycgd.cli.inputs import Reading, Records
     from noisycgd.estimators._base import PrivateEstimator
 
+UNTRAINED = "the model is untrained: no trial ran, so that its predictions say nothing of the data"
 # Tensors of a model folder that hold no trained number.
 _PUBLIC_TENSORS = ("hyperplanes", "permutation", "directions")
 
@@ -102,8 +104,11 @@ def predict(
 
     if out is not None and out.resolve() == Path(data).resolve():
         refuse_option("--out", "another file than the data", out)
+    if out is not None and out.resolve().is_relative_to(model.resolve()):
+        refuse_option("--out", "outside of the model's folder", out)
     estimator = _load(model)
     records = later_data(data, _reading(estimator), data_dir=data_dir, needs_target=False)
+    _warn_of(estimator, records)
     header, columns = ["prediction"], [checked(estimator.predict, records.X).tolist()]
     if proba:
         if not hasattr(estimator, "predict_proba"):
@@ -135,12 +140,23 @@ def evaluate(
     if target is not None:
         reading = replace(reading, target=target)
     records = later_data(data, reading, data_dir=data_dir, needs_target=True)
+    _warn_of(estimator, records)
     score = score_of(estimator, records)
     metric, note = metric_of(estimator), _note(records)
     if as_json:
         print_json({"metric": metric, "score": score, "records": len(records.X), "note": note})
     else:
         print_rows([(metric, f"{score:.4f} on {len(records.X)} records ({note})")])
+
+
+def _warn_of(estimator: PrivateEstimator, records: Records) -> None:
+    """Say on standard error what makes predictions worth little; these records are not those of training."""
+    selection = estimator.guarantee_.selection
+    if selection is not None and selection.untrained:
+        typer.echo(f"warning: {UNTRAINED}", err=True)
+    for name, count in records.unlisted:
+        text = f"{count} of {len(records.X)} rows have a value in column {name!r} that the schema does not list"
+        typer.echo(f"warning: {text}; they count as none of its categories", err=True)
 
 
 def info(model: Model, as_json: AsJson = False) -> None:
@@ -163,7 +179,9 @@ def info(model: Model, as_json: AsJson = False) -> None:
     typer.echo(str(estimator.guarantee_))
 
 
-def make_estimator(model: str | None, train: Records, given: dict[str, Any]) -> PrivateEstimator:
+def make_estimator(
+    model: str | None, train: Records, given: dict[str, Any], varied: Collection[str] = ()
+) -> PrivateEstimator:
     """The model with what the user gave; every option that it does not know is refused."""
     from noisycgd import estimators
     from noisycgd._validation import check_choice
@@ -179,8 +197,27 @@ def make_estimator(model: str | None, train: Records, given: dict[str, Any]) -> 
         refuse_option("--model", "a regression model for a target with bounds", model)
     for name in sorted(given.keys() - known.keys()):
         refuse_option(option_of(name), f"left out for --model {model}", given[name])
+    _check_used(estimator.set_params(**given).get_params(), given, varied)
     facts = {"classes": train.classes} if "classes" in known else {"target_range": train.target_range}
-    return estimator.set_params(**given, **facts)  # type: ignore[no-any-return]
+    return estimator.set_params(**facts)  # type: ignore[no-any-return]
+
+
+# Options that others leave without effect: whose value decides, and with which values the option counts.
+_COUNTS_WITH: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "n_components": ("features", lambda features: features != "identity"),
+    "bandwidth": ("features", lambda features: features == "fourier"),
+    "radius": ("method", lambda method: method == "noisy-gd"),
+    "margin": ("loss", lambda loss: loss == "margin_softmax"),
+    "clipping_norm": ("loss", lambda loss: loss not in ("margin_softmax", "logistic")),
+}
+
+
+def _check_used(parameters: dict[str, Any], given: dict[str, Any], varied: Collection[str]) -> None:
+    """Refuse an option without effect, unless what decides that is among the parameters that candidates vary."""
+    for name in given.keys() & _COUNTS_WITH.keys():
+        decides, counts = _COUNTS_WITH[name]
+        if decides in parameters and decides not in varied and not counts(parameters[decides]):
+            refuse_option(option_of(name), f"left out for {option_of(decides)} {parameters[decides]}", given[name])
 
 
 def _fit(estimator: PrivateEstimator, train: Records) -> None:
@@ -268,7 +305,7 @@ def report(
                 "test_r2": score if metric == "r2" else None,
                 "test_note": None if held_out is None else _note(held_out),
                 "test_records": 0 if held_out is None else len(held_out.X),
-                "train_records": len(train.X),
+                "train_records": estimator.guarantee_.n_records,
                 **({} if seconds is None else {"seconds": seconds}),
                 **(more or {}),
                 "model_path": str(path),
@@ -277,7 +314,8 @@ def report(
         )
         return
     typer.echo(f"{estimator.guarantee_}\n")
-    rows = [("trained on", f"{len(train.X)} records" + ("" if seconds is None else f" in {seconds:.1f} s"))]
+    time_taken = "" if seconds is None else f" in {seconds:.1f} s"
+    rows = [("trained on", f"{estimator.guarantee_.n_records} records{time_taken}")]
     rows += [(name.replace("_", " "), str(value)) for name, value in (more or {}).items()]
     if held_out is not None and score is not None:
         rows.append((f"test {metric}", f"{score:.4f} on {len(held_out.X)} held-out records ({_note(held_out)})"))

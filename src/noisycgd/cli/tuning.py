@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisycgd.cli.models import checked, list_assumed, make_estimator, prepared, report, save, score_of
+from noisycgd.cli.models import UNTRAINED, checked, list_assumed, make_estimator, prepared, report, save, score_of
 from noisycgd.cli.options import (
     ALIASES,
     AsJson,
@@ -46,7 +46,9 @@ def tune(
     delta: Delta = 1e-5,
     mean_trials: Annotated[float, typer.Option(help="Mean number of trials; the number is random and secret.")] = 20,
     law: Annotated[str, typer.Option(help="poisson, which may run no trial at all, or geometric.")] = "poisson",
-    holdout: Annotated[float, typer.Option(help="Share of the records that only score, by noised accuracy.")] = 0.1,
+    holdout: Annotated[
+        float | None, typer.Option(help="Share of the records that only score, by noised accuracy; default 0.1.")
+    ] = None,
     public: Annotated[Path | None, typer.Option(help="Table of public records that score the trials.")] = None,
     score_on_test: Annotated[
         bool, typer.Option("--score-on-test", help="Score on the test part of a named data set, which is public.")
@@ -66,19 +68,21 @@ def tune(
     started = time.time()
     folder, train, held_out = prepared(data, records, out)
     scoring = _scoring_data(public, score_on_test, train, held_out, records)
+    if scoring is not None and holdout is not None:
+        refuse_option("--holdout", "left out where public records score the trials", holdout)
 
     from noisycgd._validation import rounded_up
     from noisycgd.cli.files import date_as
     from noisycgd.tuning import PrivateSelection
 
     search = PrivateSelection(
-        make_estimator(options.model, train, given),
+        make_estimator(options.model, train, given, candidates.keys()),
         candidates,
         mean_trials=mean_trials,
         law=law,
         epsilon=epsilon,
         delta=delta,
-        holdout=holdout,
+        holdout=0.1 if holdout is None else holdout,
         n_jobs=workers,
         verbose=True,
     )
@@ -99,6 +103,8 @@ def tune(
         "scored_on": "the test records, which are public" if score_on_test else selection.scored_on,
     }
     report(model, train, held_out, score, path, as_json, seconds=None, more=released)
+    if selection.untrained:
+        typer.echo(f"warning: {UNTRAINED}", err=True)
 
 
 def _candidates(grid: list[str]) -> dict[str, list[Any]]:
@@ -127,7 +133,7 @@ def _value(text: str) -> Any:
 def _scoring_data(
     public: Path | None, score_on_test: bool, train: Records, held_out: Records | None, records: DataOptions
 ) -> Records | None:
-    from noisycgd.cli.inputs import check_beside, later_data
+    from noisycgd.cli.inputs import check_beside, check_others, later_data
 
     if score_on_test:
         if public is not None:
@@ -138,7 +144,11 @@ def _scoring_data(
     if public is None:
         return None
     check_beside(public, train.reading)
-    return later_data(str(public), train.reading, data_dir=records.data_dir, needs_target=True)
+    scoring = later_data(str(public), train.reading, data_dir=records.data_dir, needs_target=True)
+    check_others("--public", scoring, train)
+    if held_out is not None:
+        check_others("--public", scoring, held_out, "the records to test on, whose score would be optimistic")
+    return scoring
 
 
 def _shown(parameters: dict[str, Any]) -> str:

@@ -30,6 +30,11 @@ class Interval:
 
     def clip(self, column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
         """(n,) numbers in [low, high]; NaN where missing. Raises `DataError` if the column holds no numbers."""
+        return self.numbers(column, name).clip(self.low, self.high)
+
+    @staticmethod
+    def numbers(column: pa.ChunkedArray, name: str) -> NDArray[np.float64]:
+        """(n,) numbers as they are; NaN where missing. Raises like `clip`."""
         import pyarrow as pa
 
         try:
@@ -39,7 +44,7 @@ class Interval:
             raise DataError(
                 message(f"Column {name!r}", "numbers, as the schema says", got, "Mend the table or the schema.")
             ) from None
-        return numbers.clip(self.low, self.high)
+        return numbers
 
     def scale(self, numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         """[low, high] -> [-1, 1], linear; NaN -> 0."""

@@ -20,7 +20,7 @@ The rules, each a map of one row, so that one record never changes how another i
   becomes 0, the middle;
 * a category becomes one 0/1 feature for each listed value; a missing or unlisted value becomes all zeros;
 * booleans are the categories ``[false, true]``, or a number with bounds ``[0, 1]``;
-* an ignored column, and any column that the schema does not name, is left out (`Schema.left_out` lists them);
+* an ignored column, and any column that the schema does not name, is left out;
 * a target outside its bounds is clipped to them; a missing target, or one that is no listed class, is refused.
 
 Values are matched by meaning, whatever type a file gives them: the category 1 is also 1.0 and "1", true is "True".
@@ -155,9 +155,18 @@ class Schema:
         types = {name: pa.float64() if isinstance(fact, Interval) else pa.string() for name, fact in facts.items()}
         return read_table(path, types)
 
-    def left_out(self, table: pa.Table) -> tuple[str, ...]:
-        """Columns of `table` that the schema does not name; `encode` leaves them out."""
-        return tuple(name for name in table.column_names if name not in self.columns and name != self.target)
+    def unlisted(self, table: pa.Table) -> dict[str, int]:
+        """Number of rows with a category that is not listed, for each column with such rows; `encode` ignores it.
+
+        Missing values do not count. It depends on every record: not for those that a model is trained on.
+        """
+        found = {}
+        for name, column in self.columns.items():
+            if isinstance(column, Categories):
+                values = select(table, [name])[name]
+                missing = np.array([value is None or value == "" for value in values.to_pylist()], dtype=bool)
+                found[name] = int(((column.codes(values, name) < 0) & ~missing).sum())
+        return {name: count for name, count in found.items() if count > 0}
 
     def encode(self, table: pa.Table) -> NDArray[np.float32]:
         """(n, d) features by the rules above, in the order of `feature_names`; entries in [-1, 1].
@@ -180,14 +189,19 @@ class Schema:
                 j += len(column.values)
         return X
 
-    def encode_target(self, table: pa.Table) -> NDArray[Any]:
-        """(n,) targets: values of the listed classes, or numbers clipped to the bounds, in their own unit.
+    def encode_target(self, table: pa.Table, *, clip: bool = True) -> NDArray[Any]:
+        """(n,) targets: values of the listed classes, or numbers in their own unit.
+
+        Numbers are clipped to the bounds, or, to be scored against, with `clip=False` only where they are infinite.
 
         Raises `DataError` if the column is absent, or a value is missing or no listed class; the message counts them.
         """
         column = select(table, [self.target])[self.target]
         if isinstance(self.target_values, Interval):
             targets = self.target_values.clip(column, self.target)
+            if not clip:
+                raw = self.target_values.numbers(column, self.target)
+                targets = np.where(np.isinf(raw), targets, raw)
             bad, requirement = np.isnan(targets), "a number in every row"
         else:
             codes = self.target_values.codes(column, self.target)

@@ -215,7 +215,8 @@ def select(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     absent = [name for name in columns if name not in known]
     if absent:
         got = "none named " + ", ".join(map(repr, absent))
-        raise DataError(message("The table", "one with the columns asked for", got, "Correct the names."))
+        there = ", ".join(map(repr, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
+        raise DataError(message("The table", "one with the columns asked for", got, f"Its columns are {there}."))
     return table.select(list(columns))
 
 
@@ -262,11 +263,23 @@ def _parse(path: Path, suffix: str, column_types: Mapping[str, pa.DataType] | No
     import pyarrow.csv
 
     delimiter = "\t" if suffix.startswith(".tsv") else ","
-    table = pyarrow.csv.read_csv(
-        path,
-        parse_options=pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-        convert_options=pyarrow.csv.ConvertOptions(column_types=column_types),
-    )
+    options = pyarrow.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+    try:
+        table = pyarrow.csv.read_csv(
+            path,
+            parse_options=options,
+            convert_options=pyarrow.csv.ConvertOptions(column_types=column_types),
+        )
+    except pyarrow.ArrowInvalid as error:
+        found = re.match(r"In CSV column #(\d+): CSV conversion error to (\w+)", str(error))
+        if found is None:
+            raise
+        with pyarrow.csv.open_csv(path, parse_options=options) as stream:
+            column = stream.schema.names[int(found[1])]
+        number = found[2] == "double"
+        requirement = "a number, or empty, in every row" if number else "text in UTF-8"
+        got, way_out = ("another value", "Mend it.") if number else ("another encoding", "Convert the file.")
+        raise DataError(message(f"{path}: column {column!r}", requirement, got, way_out)) from None
     # pyarrow's guess for text in another encoding.
     if pyarrow.binary() in table.schema.types:
         raise ValueError("text that is not UTF-8")

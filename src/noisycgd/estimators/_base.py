@@ -17,8 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, check_integer, message, refuse
 from noisycgd.data import RowBounds
+from noisycgd.estimators._company import warn_of_company
 from noisycgd.estimators._reading import read_records, read_rows
-from noisycgd.estimators._search import warn_of_search
 from noisycgd.guarantee import Guarantee
 from noisycgd.statements import as_watched, state_guarantee
 from noisycgd.training import Randomness, system_randomness
@@ -28,6 +28,7 @@ from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
 RESTORE = "Restore the folder from a copy, or train and save the model again."
 
 
+_EPSILON = 1.0
 Seed: TypeAlias = int | np.random.RandomState | None
 
 
@@ -64,7 +65,7 @@ class Records(NamedTuple):
 class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-learn has no types
     """Parameters and life cycle shared by all estimators; a dataclass so that each parameter is written once."""
 
-    epsilon: float | None = 1.0
+    epsilon: float | None = _EPSILON
     delta: float = 1e-5
     _: KW_ONLY
     mu: float | None = None
@@ -134,10 +135,10 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         ------
         ParameterError, UnprovenGuaranteeError
             If a parameter breaks its requirement or the guarantee's; the estimator is then left unfitted.
-        ValueError
+        ValueError, TypeError
             If the data cannot be used; the estimator is then left unfitted.
         """
-        warn_of_search()
+        warn_of_company()
         return self._fit(X, y, system_randomness())
 
     def _fit(self, X: Any, y: Any, randomness: Randomness | None) -> Self:
@@ -207,6 +208,9 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         )
 
     def _target(self) -> Target:
+        if (self.mu is not None or self.noise_multiplier is not None) and self.epsilon not in (None, _EPSILON):
+            way_out = "Give one of epsilon, mu and noise_multiplier."
+            refuse("epsilon", "left at its default when mu or noise_multiplier is given", self.epsilon, way_out)
         if self.mu is not None and self.noise_multiplier is not None:
             refuse("noise_multiplier", "None when mu is given", self.noise_multiplier, "Give one of the two.")
         if self.mu is not None:

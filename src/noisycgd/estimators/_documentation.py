@@ -21,7 +21,8 @@ PARAMETERS = {
     "shared": """    epsilon, delta : float, default 1.0 and 1e-5
         The target; delta should stay below 1/n.
     mu, noise_multiplier : float or None, default None
-        Other targets in place of epsilon: mu-GDP at the worst position, or the noise multiplier itself.
+        Other targets in place of epsilon, which is then left out: mu-GDP at the worst position, or the noise
+        multiplier itself.
     row_norm : float, default 1.0
         R, public bound on the norm of a row.
     row_bounding : {"normalize", "clip"}, default "normalize"
@@ -46,7 +47,8 @@ PARAMETERS = {
     batch_size : int or "auto", default "auto"
         Records per batch (expected ones in DP-SGD); "auto" follows from the number of records alone.
     learning_rate : float or "auto", default "auto"
-        Peak learning rate; "auto" is 0.97 of the largest that the guarantee admits.
+        Peak learning rate; "auto" is 0.97 * 2 / (beta + l2) for beta-smooth losses (NoisyCGD's guarantee admits
+        2 / beta), and shorter for full-batch gradient descent.
     schedule : {"auto", "linear", "constant", "cosine", "warmup-stable-decay"} or array, default "auto"
         Course of the learning rate, or factors in (0, 1] per step or per epoch. "auto" is linear, and constant where
         iterates are averaged.

@@ -18,7 +18,6 @@ from noisycgd.estimators.classifiers import ConvexReLUClassifier, LinearClassifi
 from noisycgd.estimators.network import ReLUNetworkClassifier
 from noisycgd.estimators.regressor import ConvexReLURegressor
 from noisycgd.estimators.ssp import SSPClassifier, SSPRegressor
-from noisycgd.guarantee import Guarantee
 from noisycgd.verification import read_guarantee
 
 _CLASSES: tuple[type[PrivateEstimator], ...] = (
@@ -49,11 +48,17 @@ def save_model(model: PrivateEstimator, path: str | Path, table: Mapping[str, An
     -------
     Path
         The folder.
+
+    Raises
+    ------
+    ModelFileError
+        If the path cannot be used, or the model's guarantee was changed since `fit` and contradicts itself.
     """
     from noisycgd.report.plots import guarantee_png
 
     check_is_fitted(model, "guarantee_")
-    guarantee: Guarantee = model.guarantee_
+    # Nobody shall read on the disk what could not be loaded.
+    guarantee = read_guarantee(model.guarantee_.to_dict())
     names = getattr(model, "feature_names_in_", None)
     tensors, parts = model._state()
     document = {

@@ -122,7 +122,7 @@ def plan_noisy_gd(
         )
     settings = check_settings(target, n_records, n_records, epochs, l2)
     bound, beta, rho = _model(None, certificate, feature_norm, settings.l2)
-    D = AUTO_LOGIT / rho if is_auto(radius) else check_real("radius", radius, low=0, open_low=True)
+    D = AUTO_LOGIT / rho if is_auto(radius) else check_real("radius", radius, low=1e-30, high=1e30)
     noise, profile = _noise(settings)
     std = noise * bound / settings.n_records
     automatic = min(1 / (beta or math.inf), D / (std * math.sqrt(settings.epochs * n_parameters)))

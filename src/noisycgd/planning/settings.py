@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from noisycgd._validation import ParameterTypeError, check_integer, check_real, message, refuse, rounded_down
+from noisycgd.accounting.gaussian import check_epsilon
 from noisycgd.schedules import schedule_factors
 from noisycgd.steps import AUTO_PEAK
 from noisycgd.types import EpsilonDelta, GaussianMu, NoiseMultiplier, Target
@@ -47,7 +48,7 @@ def check_target(target: Target) -> Target:
         raise ParameterTypeError(message("target", "an EpsilonDelta, a GaussianMu or a NoiseMultiplier", target))
     delta = check_real("delta", target.delta, low=0, high=1, open_low=True, open_high=True)
     if isinstance(target, EpsilonDelta):
-        return EpsilonDelta(check_real("epsilon", target.epsilon, low=0, open_low=True), delta)
+        return EpsilonDelta(check_epsilon(target.epsilon, open_low=True), delta)
     if isinstance(target, GaussianMu):
         return GaussianMu(check_real("mu", target.mu, low=0, open_low=True), delta)
     return NoiseMultiplier(check_real("noise_multiplier", target.value, low=0, open_low=True), delta)

@@ -17,9 +17,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator, check_flag
+from noisycgd.estimators._company import warn_of_company
 from noisycgd.estimators._reading import one_column, read_records
-from noisycgd.estimators._search import warn_of_search
-from noisycgd.guarantee import Guarantee
 from noisycgd.planning import plan_selection
 from noisycgd.planning.settings import warn_of_delta
 from noisycgd.training import Randomness, system_randomness
@@ -61,8 +60,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         One of this package's, its privacy parameters left at their defaults.
     candidates : dict or list of dict
         Parameter names to lists (a grid) or to distributions, as in scikit-learn. They must be chosen without looking
-        at the records. `learning_rate_fraction`, in (0, 1], is a learning rate in units of the largest that is
-        admissible for the other parameters.
+        at the records. `learning_rate_fraction`, in (0, 1], is a learning rate in units of 2 / (beta + l2), the largest
+        with which every step contracts.
     mean_trials : float, default 20
         Mean number of trials. The number itself is random and secret; fewer on average cost less privacy.
     law : {"poisson", "geometric"}, default "poisson"
@@ -162,19 +161,19 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         ------
         ParameterError, ParameterTypeError, UnprovenGuaranteeError
             If a parameter breaks its requirement, or a candidate a condition of the guarantee: before any trial runs.
-        ValueError
+        ValueError, TypeError
             If the data cannot be used.
 
         However it ends early, no model is left and the object is unfitted.
         """
-        warn_of_search()
+        warn_of_company()
         self._unfit()
         check_flag("verbose", self.verbose)
         if is_watched():
             refuse("watched_iterates", "around fits of single estimators", "PrivateSelection", "Watch one candidate.")
-        if self.n_jobs is not None and (not isinstance(self.n_jobs, Integral) or self.n_jobs == 0):
-            way_out = "1 runs trial after trial, -1 on all cores."
-            refuse("n_jobs", "None or an integer other than 0", self.n_jobs, way_out)
+        jobs = self.n_jobs
+        if jobs is not None and (isinstance(jobs, bool) or not isinstance(jobs, Integral) or jobs == 0):
+            refuse("n_jobs", "None or an integer other than 0", jobs, "1 runs trial after trial, -1 on all cores.")
         try:
             fitted = self._selected(X, y, X_public, y_public)
         except BaseException as error:
@@ -198,7 +197,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             delta=self.delta,
             sampled=may_sample(estimator, candidates),
         )
-        public = self._check_public(X_public, y_public)
+        public = self._check_public(X, X_public, y_public)
         reader = unfitted_copy(estimator)
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
@@ -232,6 +231,9 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return {
             "best_estimator_": model,
             "best_params_": dict(chosen.parameters),
+            # Held here too: whoever fits `best_estimator_` again changes that model's statement, not the search's.
+            "guarantee_": model.guarantee_,
+            **({"classes_": model.classes_} if hasattr(model, "classes_") else {}),
             "untrained_": untrained,
             **names,
         }
@@ -268,10 +270,13 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 yield trial, model
                 advance()
 
-    def _check_public(self, X_public: Any, y_public: Any) -> bool:
+    def _check_public(self, X: Any, X_public: Any, y_public: Any) -> bool:
         if (X_public is None) != (y_public is None):
             refuse("X_public and y_public", "given together", "one of them")
         if X_public is not None:
+            if _same_records(X, X_public):
+                way_out = "Private records score the trials through holdout: leave X_public and y_public out."
+                refuse("X_public", "other records than those of X", "the same ones", way_out)
             return True
         if self.scoring is not None:
             way_out = "A holdout of private records is scored by noised accuracy; give X_public and y_public."
@@ -291,18 +296,6 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise DataError(message("holdout", f"such that some of {n} records are left to train on", share))
         order = randomness.permutation(n)
         return np.sort(order[n_scored:]), np.sort(order[:n_scored])
-
-    @property
-    def guarantee_(self) -> Guarantee:
-        """That of the selection, which the released model carries."""
-        stated: Guarantee = self.best_estimator_.guarantee_
-        return stated
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """Class labels of the released model."""
-        labels: NDArray[Any] = self.best_estimator_.classes_
-        return labels
 
     def _best(self) -> Any:
         check_is_fitted(self, "best_estimator_")
@@ -324,15 +317,18 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return self._best().decision_function(X)
 
     @_delegated
-    def score(self, X: Any, y: Any) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Score of the released model; it is not private unless the data are public."""
-        return float(self._best().score(X, y))
+        return float(self._best().score(X, y, sample_weight))
 
     def save(self, path: str | Path) -> Path:
         """Write the released model with the guarantee of the selection; see the estimator's `save`.
 
-        `noisycgd.load_model` reads it back as the estimator itself.
+        `noisycgd.load_model` reads it back as the estimator itself. A model that was fitted again is refused.
         """
+        if self._best().guarantee_ != self.guarantee_:
+            way_out = "Save it by itself; its own guarantee does not cover the search."
+            refuse("best_estimator_", "the model of the search", "a model that was fitted again", way_out)
         written: Path = self._best().save(path)
         return written
 
@@ -344,6 +340,12 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         tags.target_tags, tags.input_tags = inner.target_tags, inner.input_tags
         tags.non_deterministic = True
         return tags
+
+
+def _same_records(X: Any, X_public: Any) -> bool:
+    if not (isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray)):
+        return X is X_public
+    return np.shares_memory(X, X_public) or (X.shape == X_public.shape and np.array_equal(X, X_public))
 
 
 def _forget_frames(error: BaseException | None) -> None:
