@@ -18,7 +18,6 @@ from noisycgd import (
     SSPClassifier,
     SSPRegressor,
 )
-from noisycgd.estimators import _search
 from noisycgd.training import predictable_randomness
 
 SMALL = {"epochs": 2}
@@ -125,8 +124,7 @@ class TestTools:
         assert pipe.predict(X).shape == y.shape
         assert np.isfinite(pipe.score(X, y))
 
-    def test_grid_search(self, estimator, monkeypatch):
-        monkeypatch.setattr(_search, "_warned", False)
+    def test_grid_search(self, estimator):
         X, y = two_clusters()
         search = GridSearchCV(clone(estimator), {"epsilon": [1e5, 1e6]}, cv=2)
         with pytest.warns(UserWarning, match="PrivateSelection"):
