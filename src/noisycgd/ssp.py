@@ -28,7 +28,7 @@ from noisycgd._validation import DataError, check_choice, check_integer, check_r
 from noisycgd.accounting import GaussianProfile, calibrate_noise, composition_mu
 from noisycgd.planning.settings import check_settings
 from noisycgd.training.noise import Randomness, double_normal
-from noisycgd.types import Order, Target
+from noisycgd.types import GaussianMu, Order, Target
 
 LARGEST_N_FEATURES = 8192
 RIDGES = ("adassp", "spectral")
@@ -253,6 +253,8 @@ def plan_ssp(
     noise = calibrate_noise([composition_mu(RELEASES, 2.0)], settings.target, Order.GIVEN)
     profile = GaussianProfile(composition_mu(RELEASES, noise))
     if not math.isfinite(epsilon := profile.epsilon(settings.target.delta)):
+        if isinstance(settings.target, GaussianMu):
+            refuse("mu", "small enough for a finite epsilon", settings.target.mu, "Lower it.")
         refuse("noise_multiplier", "large enough for a finite epsilon", noise, "Raise it.")
     stds = [noise / 2 * s * (1 + 4 * _UNIT) for s in sensitivities(settings.n_records, R, B, D)]
     if not all(0 < std < math.inf for std in stds):

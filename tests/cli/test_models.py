@@ -299,6 +299,9 @@ def test_what_makes_predictions_worth_little_is_said(noisycgd, tmp_path) -> None
 
 def test_predictions_do_not_replace_a_part_of_the_model(noisycgd, tmp_path) -> None:
     noisycgd("fit", "digits", *QUICK, "--out", "m")
+    for option in ("--csv", "--plot"):
+        within = noisycgd("tradeoff", "--model", "m", option, "m/guarantee.png").error
+        assert f"{option} must be outside of the model's folder; got 'm/guarantee.png'" in within
     for out in ("m/model.json", "m/new.csv", "m"):
         assert "--out must be outside of the model's folder" in noisycgd("predict", "m", "digits", "--out", out).error
     assert load_model(tmp_path / "m").n_features_in_ == 64
@@ -353,7 +356,10 @@ def test_unproven_is_refused_or_labelled(noisycgd) -> None:
         (["fit", "digits", "--radius", 3], ["--radius must be left out for --method noisycgd; got '3.0'"]),
         (["fit", "digits", "--clipping-norm", 3], ["--clipping-norm must be left out for --loss margin_softmax"]),
         (["fit", "digits", "--loss", "envelope_softmax", "--margin", 3], ["--margin must be left out for --loss env"]),
-        (["fit", "data.csv", "--schema", "schema.toml", "--test", "data.csv"], ["--test must be other records than"]),
+        (
+            ["fit", "data.csv", "--schema", "schema.toml", "--test", "data.csv"],
+            ["--test must be another file than data.csv"],
+        ),
         (["fit", "text.csv", "--schema", "schema.toml"], ["text.csv: column 'age' must be a number, or empty"]),
         (["predict", "absent", "digits"], ["absent"]),
         (["info", "occupied"], ["occupied"]),

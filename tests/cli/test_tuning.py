@@ -77,10 +77,15 @@ def test_what_scores_is_neither_trained_nor_tested_on(noisycgd, tmp_path) -> Non
     write_csv(tmp_path / "public.csv", 1)
     (tmp_path / "copy.csv").write_bytes((tmp_path / "private.csv").read_bytes())
     tune = ["tune", "private.csv", "--target", "label", *QUICK, "--model", "linear", "--grid", "bias=0,1"]
-    for same in ("private.csv", "copy.csv"):
-        assert "--public must be other records than the records to train on" in noisycgd(*tune, "--public", same).error
-    tested = noisycgd(*tune, "--public", "public.csv", "--test", "public.csv")
-    assert "--public must be other records than the records to test on" in tested.error
+    (tmp_path / "link.csv").symlink_to("private.csv")
+    for split in ([], ["--test-fraction", 0.25]):
+        for same in ("private.csv", "link.csv"):
+            assert "another file than private.csv" in noisycgd(*tune, *split, "--public", same).error
+    assert "other records than the records to train on" in noisycgd(*tune, "--public", "copy.csv").error
+    tested = [*tune, "--public", "public.csv", "--test"]
+    assert "--public must be another file than public.csv" in noisycgd(*tested, "public.csv").error
+    (tmp_path / "again.csv").write_bytes((tmp_path / "public.csv").read_bytes())
+    assert "other records than the records to test on" in noisycgd(*tested, "again.csv").error
     held = noisycgd(*tune, "--public", "public.csv", "--holdout", 0.2)
     assert "--holdout must be left out where public records score the trials" in held.error
 

@@ -56,13 +56,15 @@ def test_rows_with_unlisted_categories_are_counted():
     assert schema.unlisted(TABLE) == {"city": 1}
     assert schema.unlisted(TABLE.slice(2)) == {}
     assert schema.unlisted(TABLE.set_column(3, "city", pa.array(["", "espoo", None, "Espoo"]))) == {"city": 1}
+    codes = Schema.from_toml(TEXT.replace("[false, true]", "[1, 2]"))
+    assert codes.unlisted(TABLE.set_column(2, "ok", pa.array([1.0, math.nan, 2.0, 3.0]))) == {"city": 1, "ok": 1}
 
 
 def test_a_truth_to_score_against_is_not_clipped():
     schema = Schema.from_toml(TEXT.replace('classes = ["a", "b"]', "bounds = [0, 10]"))
-    table = TABLE.set_column(0, "label", pa.array([1e12, 5.0, -3.0, math.inf]))
+    table = TABLE.set_column(0, "label", pa.array([1e12, 5.0, -1e101, math.inf]))
     assert schema.encode_target(table).tolist() == [10, 5, 0, 10]
-    assert schema.encode_target(table, clip=False).tolist() == [1e12, 5, -3, 10]
+    assert schema.encode_target(table, clip=False).tolist() == [1e12, 5, 0, 10]
 
 
 def test_polars_gives_the_same_rows():

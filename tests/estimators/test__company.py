@@ -1,15 +1,26 @@
+import warnings
+import weakref
+
 import numpy as np
 import pytest
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import BaggingClassifier
 from sklearn.feature_selection import SequentialFeatureSelector
 from sklearn.frozen import FrozenEstimator
-from sklearn.model_selection import GridSearchCV, RandomizedSearchCV, TunedThresholdClassifierCV, cross_val_score
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    RandomizedSearchCV,
+    TunedThresholdClassifierCV,
+    cross_val_score,
+)
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
-from noisycgd import LinearClassifier
+from noisycgd import LinearClassifier, SSPRegressor
+from noisycgd.estimators import _company
 
 X = np.random.default_rng(0).standard_normal((40, 3))
 Y = np.arange(40) % 2
@@ -23,6 +34,24 @@ SEVERAL = [
     OneVsRestClassifier(MODEL),
     BaggingClassifier(MODEL, n_estimators=2),
 ]
+
+
+class Duck:
+    """A transformer that only looks like one of scikit-learn's."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X
+
+
+class Wrapper(ClassifierMixin, BaseEstimator):
+    """Somebody's estimator that fits one of ours and nothing else."""
+
+    def fit(self, X, y):
+        self.model_ = clone(MODEL).fit(X, y)
+        return self
 
 
 @pytest.mark.parametrize("outer", SEVERAL, ids=lambda outer: type(outer).__name__)
@@ -45,12 +74,37 @@ def test_a_step_that_learned_from_the_records_warns():
     assert len(found) == 1
 
 
-class Wrapper(ClassifierMixin, BaseEstimator):
-    """Somebody's estimator that fits one of ours and nothing else."""
+@pytest.mark.parametrize(
+    ("inner", "learned"),
+    [
+        (make_pipeline(Normalizer(), FunctionTransformer()), False),
+        (make_pipeline(Normalizer(), StandardScaler()), True),
+        (FeatureUnion([("a", Normalizer()), ("b", "passthrough")]), False),
+        (ColumnTransformer([("a", StandardScaler(), [0])]), True),
+        (Duck(), True),
+    ],
+)
+def test_steps_of_steps_are_looked_at(inner, learned):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        Pipeline([("outer", Normalizer()), ("inner", Pipeline([("step", inner), ("model", MODEL)]))]).fit(X, Y)
+    assert bool(found) is learned
+    assert not learned or "StandardScaler" in str(found[0].message) or "Duck" in str(found[0].message)
 
-    def fit(self, X, y):
-        self.model_ = clone(MODEL).fit(X, y)
-        return self
+
+def test_a_target_that_is_scaled_by_its_records_warns():
+    outer = TransformedTargetRegressor(SSPRegressor(target_range=(-9, 9)), transformer=StandardScaler())
+    with pytest.warns(UserWarning, match="a guarantee within TransformedTargetRegressor"):
+        outer.fit(X, X[:, 0])
+
+
+@pytest.mark.parametrize("outer", [SEVERAL[0], SEVERAL[-1]], ids=lambda outer: type(outer).__name__)
+def test_a_worker_warns_too(outer, monkeypatch):
+    # In a worker nothing but scikit-learn's own functions is on the stack.
+    monkeypatch.setattr(_company, "MetaEstimatorMixin", Wrapper)
+    monkeypatch.setattr(_company, "_warned", weakref.WeakSet())
+    with pytest.warns(UserWarning, match="a guarantee within scikit-learn must be that of everything"):
+        clone(outer).fit(X, Y)
 
 
 def test_a_fit_that_learns_alone_does_not_warn():
@@ -59,3 +113,4 @@ def test_a_fit_that_learns_alone_does_not_warn():
     public = FrozenEstimator(StandardScaler().fit(X + 1))
     make_pipeline(Normalizer(), FunctionTransformer(np.tanh), "passthrough", public, MODEL).fit(X, Y)
     Wrapper().fit(X, Y)
+    FixedThresholdClassifier(MODEL, threshold=0.3).fit(X, Y)

@@ -359,9 +359,10 @@ class TestRefusals:
         with pytest.raises(ParameterError, match=r"X_public must be other records than those of X.*through holdout"):
             search().fit(X, Y, part, Y[: len(part)])
 
-    def test_records_beside_each_other_in_memory_are_others(self):
-        stated = clone(MODEL).set_params(classes=[0, 1])
-        assert search(stated).fit(X[::2], Y[::2], X[1::2], Y[1::2]).guarantee_.status is Status.PROVED
+    def test_a_copy_of_the_private_table_is_no_public_one(self):
+        frame = pd.DataFrame(X)
+        with pytest.raises(ParameterError, match="X_public must be other records than those of X"):
+            search().fit(frame, Y, frame.copy(), Y)
 
     def test_public_data_have_the_same_columns(self):
         with pytest.raises(ValueError, match="features"):
@@ -401,6 +402,10 @@ class TestScikitLearn:
         with pytest.raises(ParameterError, match="best_estimator_ must be the model of the search"):
             fitted.save(tmp_path / "model")
         assert list(tmp_path.iterdir()) == []
+
+    def test_records_beside_each_other_in_memory_are_others(self):
+        stated = clone(MODEL).set_params(classes=[0, 1])
+        assert search(stated).fit(X[::2], Y[::2], X[1::2], Y[1::2]).guarantee_.status is Status.PROVED
 
     def test_names_of_columns_and_labels_of_words(self):
         words = np.array(["no", "yes"])[Y]

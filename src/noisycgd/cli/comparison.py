@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from noisycgd._validation import delta_in_print, rounded_down, rounded_up
+from noisycgd.cli.options import refuse_within
 from noisycgd.cli.output import print_conditions, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def tradeoff(
     assumed = None
     profile: PrivacyProfile
     if model is not None:
+        refuse_within(model, {"--csv": csv_file, "--plot": plot})
         from noisycgd.estimators import load_model
         from noisycgd.guarantee import Guarantee
         from noisycgd.verification import profile_of

@@ -16,7 +16,10 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` under a temporary name in the same folder, then rename; NoisyCGDError if that cannot be."""
+    """Write `content` under a temporary name in the same folder, then rename; NoisyCGDError if that cannot be.
+
+    Devices and pipes are written to as they are.
+    """
     try:
         _write_bytes(path, content)
     except OSError as error:
@@ -25,15 +28,15 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _write_bytes(path: Path, content: bytes) -> None:
-    # A link stands for what it points to.
-    path = Path(os.path.realpath(path))
     path.parent.mkdir(parents=True, exist_ok=True)
     watch(path)
     if path.exists() and not path.is_file():
-        # Devices and pipes are written to; a renamed file would take their place.
+        # A renamed file would take the place of a device or a pipe.
         with open(path, "wb") as stream:
             stream.write(content)
         return
+    # A link stands for what it points to.
+    path = Path(os.path.realpath(path))
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         # Opened anew, so that the user's umask says who may read it.

@@ -144,6 +144,7 @@ def training_data(
         if test_fraction is not None:
             raise DataError(message("--test-fraction", "left out when --test is given", test_fraction))
         check_beside(test, train.reading)
+        check_other_file("--test", test, source)
         held_out = _read_file(str(test), train.reading, needs_target=True)
         check_others("--test", held_out, train)
         return train, held_out
@@ -163,7 +164,7 @@ def later_data(source: str, reading: Reading, *, data_dir: Path | None, needs_ta
         if reading.split is None or reading.split[0] != source:
             return whole
         return _split(whole, *reading.split[1:])[1]
-    return _read_file(source, reading, needs_target=needs_target)
+    return _read_file(source, reading, needs_target=needs_target, later=True)
 
 
 def check_beside(path: Path, reading: Reading) -> None:
@@ -174,13 +175,19 @@ def check_beside(path: Path, reading: Reading) -> None:
         raise DataError(message(str(path), requirement, "a table"))
 
 
+def check_other_file(option: str, path: Path, source: str) -> None:
+    """Refuse a file that another part of the same command reads already."""
+    if source not in DATASETS and path.exists() and Path(source).exists() and path.samefile(source):
+        raise DataError(message(option, f"another file than {source}", str(path), "Name another table."))
+
+
 def check_others(option: str, records: Records, known: Records, what: str = "the records to train on") -> None:
     """Refuse records that are those of another part of the same command."""
     if records.X.shape == known.X.shape and np.array_equal(records.X, known.X):
         raise DataError(message(option, f"other records than {what}", "the same ones", "Name another table."))
 
 
-def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:
+def _read_file(source: str, reading: Reading, *, needs_target: bool, later: bool = False) -> Records:
     path = Path(source)
     if path.suffix == ".npz":
         if reading.schema is not None:
@@ -195,11 +202,11 @@ def _read_file(source: str, reading: Reading, *, needs_target: bool) -> Records:
         known = ", ".join(DATASETS)
         raise DataError(message("DATA", f"a file, or one of {known}", source, "Check the name."))
     if reading.schema is not None:
-        return _read_with_schema(path, reading, reading.schema, needs_target)
+        return _read_with_schema(path, reading, reading.schema, needs_target, later)
     return _read_without_schema(path, reading, needs_target)
 
 
-def _read_with_schema(path: Path, reading: Reading, schema: Schema, needs_target: bool) -> Records:
+def _read_with_schema(path: Path, reading: Reading, schema: Schema, needs_target: bool, later: bool) -> Records:
     if reading.target not in (None, schema.target):
         raise DataError(message("--target", f"{schema.target!r}, the schema's target", reading.target))
     table = schema.read_table(path, with_target=needs_target)
@@ -211,7 +218,7 @@ def _read_with_schema(path: Path, reading: Reading, schema: Schema, needs_target
         classes=classes,
         target_range=None if isinstance(facts, Categories) else (facts.low, facts.high),
         reading=replace(reading, target=schema.target),
-        unlisted=tuple(schema.unlisted(table).items()),
+        unlisted=tuple(schema.unlisted(table).items()) if later else (),
     )
 
 

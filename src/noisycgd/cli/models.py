@@ -22,6 +22,7 @@ from noisycgd.cli.options import (
     grouped,
     option_of,
     refuse_option,
+    refuse_within,
 )
 from noisycgd.cli.output import print_json, print_rows
 
@@ -104,8 +105,7 @@ def predict(
 
     if out is not None and out.resolve() == Path(data).resolve():
         refuse_option("--out", "another file than the data", out)
-    if out is not None and out.resolve().is_relative_to(model.resolve()):
-        refuse_option("--out", "outside of the model's folder", out)
+    refuse_within(model, {"--out": out})
     estimator = _load(model)
     records = later_data(data, _reading(estimator), data_dir=data_dir, needs_target=False)
     _warn_of(estimator, records)
@@ -204,11 +204,12 @@ def make_estimator(
 
 # Options that others leave without effect: whose value decides, and with which values the option counts.
 _COUNTS_WITH: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "n_hyperplanes": ("gates", lambda gates: gates != "linear"),
     "n_components": ("features", lambda features: features != "identity"),
     "bandwidth": ("features", lambda features: features == "fourier"),
     "radius": ("method", lambda method: method == "noisy-gd"),
     "margin": ("loss", lambda loss: loss == "margin_softmax"),
-    "clipping_norm": ("loss", lambda loss: loss not in ("margin_softmax", "logistic")),
+    "clipping_norm": ("loss", lambda loss: loss != "margin_softmax"),
 }
 
 

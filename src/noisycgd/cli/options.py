@@ -146,6 +146,13 @@ def number_or_auto(option: str, text: str | None, kind: type[int] | type[float])
         refuse_option(option, f"{noun} or auto", text)
 
 
+def refuse_within(model: Path, options: dict[str, Path | None]) -> None:
+    """Refuse to write into the folder of a model that is read: what it holds is checked when it is loaded."""
+    for option, path in options.items():
+        if path is not None and path.resolve().is_relative_to(model.resolve()):
+            refuse_option(option, "outside of the model's folder", path)
+
+
 def refuse_option(name: str, requirement: str, value: object) -> NoReturn:
     """Raise `ParameterError` about an option."""
     from noisycgd._validation import refuse

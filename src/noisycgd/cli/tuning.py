@@ -67,7 +67,7 @@ def tune(
     # How long a search takes would tell how many trials ran: the model is dated as of its start.
     started = time.time()
     folder, train, held_out = prepared(data, records, out)
-    scoring = _scoring_data(public, score_on_test, train, held_out, records)
+    scoring = _scoring_data(data, public, score_on_test, train, held_out, records)
     if scoring is not None and holdout is not None:
         refuse_option("--holdout", "left out where public records score the trials", holdout)
 
@@ -131,9 +131,14 @@ def _value(text: str) -> Any:
 
 
 def _scoring_data(
-    public: Path | None, score_on_test: bool, train: Records, held_out: Records | None, records: DataOptions
+    data: str,
+    public: Path | None,
+    score_on_test: bool,
+    train: Records,
+    held_out: Records | None,
+    records: DataOptions,
 ) -> Records | None:
-    from noisycgd.cli.inputs import check_beside, check_others, later_data
+    from noisycgd.cli.inputs import check_beside, check_other_file, check_others, later_data
 
     if score_on_test:
         if public is not None:
@@ -144,6 +149,8 @@ def _scoring_data(
     if public is None:
         return None
     check_beside(public, train.reading)
+    for source in (data, *([] if records.test is None else [str(records.test)])):
+        check_other_file("--public", public, source)
     scoring = later_data(str(public), train.reading, data_dir=records.data_dir, needs_target=True)
     check_others("--public", scoring, train)
     if held_out is not None:

@@ -164,7 +164,7 @@ class Schema:
         for name, column in self.columns.items():
             if isinstance(column, Categories):
                 values = select(table, [name])[name]
-                missing = np.array([value is None or value == "" for value in values.to_pylist()], dtype=bool)
+                missing = np.array([value in (None, "") or value != value for value in values.to_pylist()], dtype=bool)
                 found[name] = int(((column.codes(values, name) < 0) & ~missing).sum())
         return {name: count for name, count in found.items() if count > 0}
 
@@ -192,7 +192,8 @@ class Schema:
     def encode_target(self, table: pa.Table, *, clip: bool = True) -> NDArray[Any]:
         """(n,) targets: values of the listed classes, or numbers in their own unit.
 
-        Numbers are clipped to the bounds, or, to be scored against, with `clip=False` only where they are infinite.
+        Numbers are clipped to the bounds, or, to be scored against, with `clip=False` only beyond 1e100, whose squares
+        might overflow.
 
         Raises `DataError` if the column is absent, or a value is missing or no listed class; the message counts them.
         """
@@ -201,7 +202,7 @@ class Schema:
             targets = self.target_values.clip(column, self.target)
             if not clip:
                 raw = self.target_values.numbers(column, self.target)
-                targets = np.where(np.isinf(raw), targets, raw)
+                targets = np.where(np.abs(raw) > _LARGEST_TRUTH, targets, raw)
             bad, requirement = np.isnan(targets), "a number in every row"
         else:
             codes = self.target_values.codes(column, self.target)
@@ -247,6 +248,7 @@ def draft_schema(table: pa.Table, target: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+_LARGEST_TRUTH = 1e100
 REVIEW_MARK = "review: inferred from data"
 _REVIEW = f" # {REVIEW_MARK}"
 _HEADER = """\

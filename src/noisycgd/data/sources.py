@@ -215,8 +215,9 @@ def select(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     absent = [name for name in columns if name not in known]
     if absent:
         got = "none named " + ", ".join(map(repr, absent))
-        there = ", ".join(map(repr, table.column_names[:20])) + ", ..." * (table.num_columns > 20)
-        raise DataError(message("The table", "one with the columns asked for", got, f"Its columns are {there}."))
+        # Not what there is: without a header line, the names are the first record.
+        way_out = f"Correct the names; `noisycgd schema draft FILE` lists the {table.num_columns} columns."
+        raise DataError(message("The table", "one with the columns asked for", got, way_out))
     return table.select(list(columns))
 
 

@@ -15,7 +15,15 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, check_integer, message, refuse
+from noisycgd._validation import (
+    ModelFileError,
+    NoisyCGDError,
+    ParameterTypeError,
+    check_integer,
+    check_real,
+    message,
+    refuse,
+)
 from noisycgd.data import RowBounds
 from noisycgd.estimators._company import warn_of_company
 from noisycgd.estimators._reading import read_records, read_rows
@@ -208,7 +216,8 @@ class PrivateEstimator(BaseEstimator, abc.ABC):  # type: ignore[misc]  # scikit-
         )
 
     def _target(self) -> Target:
-        if (self.mu is not None or self.noise_multiplier is not None) and self.epsilon not in (None, _EPSILON):
+        other = self.mu is not None or self.noise_multiplier is not None
+        if other and self.epsilon is not None and check_real("epsilon", self.epsilon) != _EPSILON:
             way_out = "Give one of epsilon, mu and noise_multiplier."
             refuse("epsilon", "left at its default when mu or noise_multiplier is given", self.epsilon, way_out)
         if self.mu is not None and self.noise_multiplier is not None:

@@ -71,8 +71,8 @@ def discreet() -> Iterator[None]:
 def without_values(error: Exception) -> str:
     """What scikit-learn says against data, without what they hold."""
     text = str(error).strip()
-    if "contains NaN" in text.partition("\n")[0]:
-        return f"{text.partition(chr(10))[0]} Drop those rows, or fill them with a number chosen without the records."
+    if found := re.match(r"Input (X |y )?contains NaN\.", text):
+        return f"{found[0]} Drop those rows, or fill them with a number chosen without the records."
     if _TELLS_NO_VALUE.match(text):
         return text
     reason = unquoted(error).partition(": ")[0].rstrip(":. ")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
-from noisycgd._validation import ModelFileError, NoisyCGDError, check_integer
+from noisycgd._validation import ModelFileError, NoisyCGDError, check_integer, message
 from noisycgd.artifact import read_model, write_model
 from noisycgd.data import RowBounds
 from noisycgd.estimators._base import RESTORE, PrivateEstimator
@@ -58,7 +58,12 @@ def save_model(model: PrivateEstimator, path: str | Path, table: Mapping[str, An
 
     check_is_fitted(model, "guarantee_")
     # Nobody shall read on the disk what could not be loaded.
-    guarantee = read_guarantee(model.guarantee_.to_dict())
+    try:
+        guarantee = read_guarantee(model.guarantee_.to_dict())
+    except ModelFileError:
+        raise
+    except (NoisyCGDError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise ModelFileError(message("guarantee_", "as fit() stated it", str(error), "Fit the model again.")) from None
     names = getattr(model, "feature_names_in_", None)
     tensors, parts = model._state()
     document = {

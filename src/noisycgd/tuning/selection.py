@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from noisycgd._validation import DataError, check_real, message, refuse
 from noisycgd.estimators._base import PrivateEstimator, check_flag
 from noisycgd.estimators._company import warn_of_company
-from noisycgd.estimators._reading import one_column, read_records
+from noisycgd.estimators._reading import one_column, read_records, read_rows
 from noisycgd.planning import plan_selection
 from noisycgd.planning.settings import warn_of_delta
 from noisycgd.training import Randomness, system_randomness
@@ -197,7 +197,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             delta=self.delta,
             sampled=may_sample(estimator, candidates),
         )
-        public = self._check_public(X, X_public, y_public)
+        public = self._check_public(X_public, y_public)
         reader = unfitted_copy(estimator)
         rows, targets = read_records(reader, X, y)
         # What a fit would read off its records is read once, off all of them, and listed.
@@ -207,6 +207,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         randomness = system_randomness()
         kept, held = self._split(len(rows), public, randomness)
         if public:
+            _check_other_records(X, X_public, rows, read_rows(reader, X_public))
             score = public_score(reader, X_public, y_public, self.scoring)
         else:
             score = private_score(plan.mu, rows[held], targets[held])
@@ -270,13 +271,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 yield trial, model
                 advance()
 
-    def _check_public(self, X: Any, X_public: Any, y_public: Any) -> bool:
+    def _check_public(self, X_public: Any, y_public: Any) -> bool:
         if (X_public is None) != (y_public is None):
             refuse("X_public and y_public", "given together", "one of them")
         if X_public is not None:
-            if _same_records(X, X_public):
-                way_out = "Private records score the trials through holdout: leave X_public and y_public out."
-                refuse("X_public", "other records than those of X", "the same ones", way_out)
             return True
         if self.scoring is not None:
             way_out = "A holdout of private records is scored by noised accuracy; give X_public and y_public."
@@ -326,7 +324,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
         `noisycgd.load_model` reads it back as the estimator itself. A model that was fitted again is refused.
         """
-        if self._best().guarantee_ != self.guarantee_:
+        if self._best().guarantee_.selection != self.guarantee_.selection:
             way_out = "Save it by itself; its own guarantee does not cover the search."
             refuse("best_estimator_", "the model of the search", "a model that was fitted again", way_out)
         written: Path = self._best().save(path)
@@ -342,10 +340,12 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _same_records(X: Any, X_public: Any) -> bool:
-    if not (isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray)):
-        return X is X_public
-    return np.shares_memory(X, X_public) or (X.shape == X_public.shape and np.array_equal(X, X_public))
+def _check_other_records(X: Any, X_public: Any, rows: NDArray[Any], public_rows: NDArray[Any]) -> None:
+    """Refuse private records as public ones where that can be seen: the same table, or a part of the same array."""
+    arrays = isinstance(X, np.ndarray) and isinstance(X_public, np.ndarray)
+    if np.array_equal(rows, public_rows) or (arrays and np.shares_memory(X, X_public)):
+        way_out = "Private records score the trials through holdout: leave X_public and y_public out."
+        refuse("X_public", "other records than those of X", "the same ones", way_out)
 
 
 def _forget_frames(error: BaseException | None) -> None:
