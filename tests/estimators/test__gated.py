@@ -143,7 +143,7 @@ def test_profiles_give_the_stated_epsilon():
         ({"method": "noisy-gd", "batch_size": 10}, ParameterError, '^batch_size must be "auto" for method="noisy-gd"'),
         ({"method": "noisy-gd", "loss": "norm_clipped_softmax"}, UnprovenGuaranteeError, "^loss must be convex"),
         ({"method": "noisy-gd", "radius": 0}, ParameterError, "^radius must be"),
-        ({"mu": 1.0}, ParameterError, "not Gaussian"),
+        ({"mu": 1.0, "epsilon": None}, ParameterError, "not Gaussian"),
     ],
 )
 def test_what_does_not_fit_the_method_is_refused(changes, error, expected):

@@ -100,7 +100,7 @@ def test_a_folder_with_other_tensors_is_refused(tmp_path, name, change):
         ({"clipping_norm": 0}, r"^clipping_norm must be"),
         ({"learning_rate": "fast"}, r"^learning_rate must be a number"),
         ({"learning_rate": -1.0}, r"^learning_rate must be"),
-        ({"mu": 1.0}, r"not Gaussian"),
+        ({"mu": 1.0, "epsilon": None}, r"not Gaussian"),
     ],
 )
 def test_nonsense_is_refused_and_leaves_it_unfitted(changes, expected):

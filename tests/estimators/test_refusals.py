@@ -160,7 +160,11 @@ BAD_PARAMETERS = [
         ParameterError,
         r"^epsilon must be left at its default when mu or noise_multiplier is given; got 0\.1\. Give one of",
     ),
-    ({"epsilon": float("nan"), "noise_multiplier": 1.0}, ParameterError, r"^epsilon must be a number; got nan"),
+    (
+        {"epsilon": float("nan"), "noise_multiplier": 1.0},
+        ParameterError,
+        r"^epsilon must be a number that is finite; got nan",
+    ),
     ({"epsilon": 1e308}, ParameterError, r"^epsilon must be a number at most 1e\+300; got 1e\+308"),
     ({"mu": 1e-320}, ParameterError, r"^mu must be large enough for a finite noise multiplier"),
     ({"noise_multiplier": -2.0}, ParameterError, r"^noise_multiplier must be a number above 0; got -2"),

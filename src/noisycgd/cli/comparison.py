@@ -166,7 +166,8 @@ def tradeoff(
     if as_json:
         print_json({**asdict(risk), "adjacency": risk.adjacency.value, "provided": assumed})
         return
-    typer.echo(f"{name} ({seen}): epsilon {rounded_up(risk.epsilon)} at delta {delta_in_print(delta)}")
+    shown = rounded_up(risk.epsilon if epsilon is None else epsilon)
+    typer.echo(f"{name} ({seen}): epsilon {shown} at delta {delta_in_print(delta)}")
     typer.echo(str(risk))
     if assumed is not None:
         typer.echo(f"All this provided that {assumed}. A saved model's own risk: --model.")
