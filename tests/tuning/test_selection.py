@@ -184,6 +184,8 @@ class TestSecrets:
         assert {name for name in vars(fitted) if name.endswith("_")} == {
             "best_estimator_",
             "best_params_",
+            "classes_",
+            "guarantee_",
             "n_features_in_",
             "untrained_",
         }
