@@ -232,7 +232,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
 def check_epsilon(epsilon: object, *, open_low: bool = False) -> float:
     """Return a target `epsilon` as a float at least (above, if open) 0 that leaves float64 room to calibrate."""
     found = check_real("epsilon", epsilon, low=0.0, open_low=open_low)
-    return found if found <= 1e300 else check_real("epsilon", found, high=1e300)
+    if found > 1e300:
+        refuse("epsilon", "a number at most 1e+300", found)
+    return found
 
 
 def check_delta(delta: object) -> float:

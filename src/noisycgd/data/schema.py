@@ -199,10 +199,9 @@ class Schema:
         """
         column = select(table, [self.target])[self.target]
         if isinstance(self.target_values, Interval):
-            targets = self.target_values.clip(column, self.target)
-            if not clip:
-                raw = self.target_values.numbers(column, self.target)
-                targets = np.where(np.abs(raw) > _LARGEST_TRUTH, targets, raw)
+            low, high = self.target_values.plain()
+            targets = self.target_values.numbers(column, self.target)
+            targets = np.where(clip | (np.abs(targets) > _LARGEST_TRUTH), targets.clip(low, high), targets)
             bad, requirement = np.isnan(targets), "a number in every row"
         else:
             codes = self.target_values.codes(column, self.target)
