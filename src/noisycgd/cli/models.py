@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from noisycgd.cli.inputs import Reading, Records
     from noisycgd.estimators._base import PrivateEstimator
 
-UNTRAINED = "the model is untrained: no trial ran, so that its predictions say nothing of the data"
 # Tensors of a model folder that hold no trained number.
 _PUBLIC_TENSORS = ("hyperplanes", "permutation", "directions")
 
@@ -150,13 +150,19 @@ def evaluate(
 
 
 def _warn_of(estimator: PrivateEstimator, records: Records) -> None:
-    """Say on standard error what makes predictions worth little; these records are not those of training."""
-    selection = estimator.guarantee_.selection
-    if selection is not None and selection.untrained:
-        typer.echo(f"warning: {UNTRAINED}", err=True)
+    """Warn of what makes predictions worth little; these records are not those of training."""
+    warn_if_untrained(estimator)
     for name, count in records.unlisted:
         text = f"{count} of {len(records.X)} rows have a value in column {name!r} that the schema does not list"
-        typer.echo(f"warning: {text}; they count as none of its categories", err=True)
+        warnings.warn(f"{text}; they count as none of its categories", UserWarning, stacklevel=2)
+
+
+def warn_if_untrained(estimator: PrivateEstimator) -> None:
+    """Warn of the outcome of a selection in which no trial ran."""
+    selection = estimator.guarantee_.selection
+    if selection is not None and selection.untrained:
+        text = "the model is untrained: no trial ran, so that its predictions say nothing of the data"
+        warnings.warn(text, UserWarning, stacklevel=2)
 
 
 def info(model: Model, as_json: AsJson = False) -> None:

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from noisycgd.cli.models import UNTRAINED, checked, list_assumed, make_estimator, prepared, report, save, score_of
+from noisycgd.cli.models import (
+    checked,
+    list_assumed,
+    make_estimator,
+    prepared,
+    report,
+    save,
+    score_of,
+    warn_if_untrained,
+)
 from noisycgd.cli.options import (
     ALIASES,
     AsJson,
@@ -82,9 +91,9 @@ def tune(
         law=law,
         epsilon=epsilon,
         delta=delta,
-        holdout=0.1 if holdout is None else holdout,
         n_jobs=workers,
         verbose=True,
+        **({} if holdout is None else {"holdout": holdout}),
     )
     public_part = () if scoring is None else (scoring.X, scoring.targets)
     checked(search.fit, train.X, train.targets, *public_part)
@@ -103,8 +112,7 @@ def tune(
         "scored_on": "the test records, which are public" if score_on_test else selection.scored_on,
     }
     report(model, train, held_out, score, path, as_json, seconds=None, more=released)
-    if selection.untrained:
-        typer.echo(f"warning: {UNTRAINED}", err=True)
+    warn_if_untrained(model)
 
 
 def _candidates(grid: list[str]) -> dict[str, list[Any]]:
