@@ -6,15 +6,12 @@ accidents and truncation; they are no signature, since whoever can write the fol
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
 import os
 import platform
 import re
-import secrets
-import shutil
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +25,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, deserialize
 from safetensors.numpy import save
 
+from noisycgd._folders import replace_folder
 from noisycgd._validation import ModelFileError, NoisyCGDError, ParameterTypeError, message, refuse
 
 FORMAT = "noisycgd-model"
@@ -125,7 +123,7 @@ def write_model(
         target = folder.resolve()
         check_replaceable(target)
         target.parent.mkdir(parents=True, exist_ok=True)
-        _replace_folder(target, files)
+        replace_folder(target, files)
     except OSError as error:
         _fail(folder, "a folder that can be written", error.strerror or error, "Choose another path.", error)
     return folder
@@ -271,45 +269,6 @@ def check_replaceable(target: Path) -> None:
     foreign = set(os.listdir(target)) - {DOCUMENT_FILE} - set(known if isinstance(known, dict) else ())
     if foreign:
         _fail(target, requirement, f"a model with the foreign files {', '.join(sorted(foreign))}", way_out)
-
-
-def _replace_folder(target: Path, files: Mapping[str, bytes]) -> None:
-    tag = secrets.token_hex(8)
-    staging = target.with_name(f".{target.name}.{tag}.tmp")
-    aside = target.with_name(f".{target.name}.{tag}.old")
-
-    def tidy() -> None:
-        # Decided by what is on the disk and not by flags: an interrupt may fall between any two statements.
-        if aside.exists() and not target.exists():
-            os.rename(aside, target)
-        shutil.rmtree(staging, ignore_errors=True)
-        shutil.rmtree(aside, ignore_errors=True)
-
-    with contextlib.ExitStack() as stack:
-        # Twice: an interrupt of the first leaves the rest to the second.
-        stack.callback(tidy)
-        stack.callback(tidy)
-        staging.mkdir()
-        for name, data in files.items():
-            with open(staging / name, "xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-        _sync_folder(staging)
-        if os.path.lexists(target):
-            os.rename(target, aside)
-        os.rename(staging, target)
-        _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    # Elsewhere a folder cannot be opened, and renames need no flush.
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _read_document(folder: Path) -> dict[str, Any]:
